@@ -1,4 +1,4 @@
-"""Comparison of tensors in tests: bounds come from the table of tolerances, messages say what is wrong and where."""
+"""Comparison of tensors in tests: bounds from the table of tolerances, messages with name and place."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from mamba2_bridge.parity.tolerances import DType, Quantity, quantity_of, relative_error, tolerance, worst_index
+from mamba2_bridge.parity.tolerances import (
+    DType,
+    Quantity,
+    quantity_of,
+    relative_error,
+    tolerance,
+    worst_index,
+)
 
 
 def assert_close(
@@ -29,11 +36,17 @@ def assert_close(
 
 
 def assert_results_close(
-    case: str, got: dict[str, Any], want: dict[str, Any], dtype: DType, own_loss: dict[str, float] | None = None
+    case: str,
+    got: dict[str, Any],
+    want: dict[str, Any],
+    dtype: DType,
+    own_loss: dict[str, float] | None = None,
 ) -> None:
     """Assert that two sets of results have the same names and every tensor is close, as `assert_close`."""
     assert set(got) == set(want), (
         f"{case}: missing {sorted(set(want) - set(got))}, unexpected {sorted(set(got) - set(want))}"
     )
     for name, value in want.items():
-        assert_close(f"{case}: {name}", got[name], value, quantity_of(name), dtype, (own_loss or {}).get(name, 0.0))
+        assert_close(
+            f"{case}: {name}", got[name], value, quantity_of(name), dtype, (own_loss or {}).get(name, 0.0)
+        )

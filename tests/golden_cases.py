@@ -1,6 +1,7 @@
 """The golden cases: inputs and what they must give, as numpy arrays, for whichever framework is tested.
 
-They were computed in fp64 by a plain recurrence. Inputs are stored as float32, so they are exact in either dtype.
+They were computed in fp64 by a plain recurrence. Inputs are stored as float32, so they are exact in either
+dtype.
 """
 
 from __future__ import annotations
@@ -30,9 +31,10 @@ class State(NamedTuple):
 class BlockCase:
     """One mixer, forward and backward.
 
-    `config` has the keyword names of Mamba2Config. `expected` and `own_loss` (see parity.tolerances) are keyed by result:
-    out, final.conv_state, final.ssm_state, grad.param.<name>, grad.u and, with an initial state, grad.init.<name>.
-    `state` and `dstate` are None where they are zero; `mask` and `seq_idx` where the case has none.
+    `config` has the keyword names of Mamba2Config. `expected` and `own_loss` (see parity.tolerances) are
+    keyed by result: out, final.conv_state, final.ssm_state, grad.param.<name>, grad.u and, with an initial
+    state, grad.init.<name>. `state` and `dstate` are None where they are zero; `mask` and `seq_idx` where the
+    case has none.
     """
 
     name: str
@@ -66,8 +68,8 @@ class BlockCase:
 class SsdCase:
     """The scan alone, forward and backward.
 
-    `inputs`: x (b, l, h, p), dt (b, l, h), A (h), B, C (b, l, g, n) and, where the case has them, D and init (b, h, p, n).
-    `upstream`: y, final. `expected` and `own_loss` are keyed y, final, grad.<input>.
+    `inputs`: x (b, l, h, p), dt (b, l, h), A (h), B, C (b, l, g, n) and, where the case has them, D and init
+    (b, h, p, n). `upstream`: y, final. `expected` and `own_loss` are keyed y, final, grad.<input>.
     """
 
     name: str

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
-from golden_cases import BlockCase, SsdCase
 
 from mamba2_bridge.torch.reference import Mamba2, State, ssd_chunked, ssd_recurrence
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from golden_cases import BlockCase, SsdCase
 
 
 def model_of(case: BlockCase, dtype: str, **options: Any) -> Mamba2:
     """The twin with a case's config and parameters."""
     model = Mamba2(**case.config, dtype=getattr(torch, dtype), **options)
-    model.load_state_dict({name: torch.from_numpy(value.astype(dtype)) for name, value in case.params.items()})
+    model.load_state_dict(
+        {name: torch.from_numpy(value.astype(dtype)) for name, value in case.params.items()}
+    )
     return model
 
 
@@ -40,7 +45,9 @@ def run_ssd(case: SsdCase, dtype: str, chunk_size: int | None) -> dict[str, np.n
     case = case.astype(dtype)
     inputs = {name: torch.from_numpy(value).requires_grad_() for name, value in case.inputs.items()}
     arguments = {"initial_state" if name == "init" else name: value for name, value in inputs.items()}
-    y, final = ssd_recurrence(**arguments) if chunk_size is None else ssd_chunked(**arguments, chunk_size=chunk_size)
+    y, final = (
+        ssd_recurrence(**arguments) if chunk_size is None else ssd_chunked(**arguments, chunk_size=chunk_size)
+    )
     results = {"y": y, "final": final}
     results |= gradients([y, final], inputs, [case.upstream["y"], case.upstream["final"]], empty=False)
     return {name: tensor.detach().numpy() for name, tensor in results.items()}
@@ -49,8 +56,11 @@ def run_ssd(case: SsdCase, dtype: str, chunk_size: int | None) -> dict[str, np.n
 def gradients(
     outputs: list[torch.Tensor], inputs: dict[str, torch.Tensor], upstream: list[Any], *, empty: bool
 ) -> dict[str, torch.Tensor]:
-    """Vector-Jacobian product, under ``grad.<input>``. Only an empty sequence may leave an input unreached."""
+    """Vector-Jacobian product, as ``grad.<input>``. Only an empty sequence may leave an input unreached."""
     grads = torch.autograd.grad(
-        outputs, list(inputs.values()), [torch.from_numpy(value) for value in upstream], materialize_grads=empty
+        outputs,
+        list(inputs.values()),
+        [torch.from_numpy(value) for value in upstream],
+        materialize_grads=empty,
     )
     return dict(zip((f"grad.{name}" for name in inputs), grads, strict=True))

@@ -1,8 +1,9 @@
-"""The twin reproduces the golden cases: outputs, states and every gradient, in both dtypes and both forms of the scan."""
+"""The twin reproduces the golden cases: outputs, states, every gradient; both dtypes, both scans."""
 
-import golden_cases
 import numpy as np
 import pytest
+
+import golden_cases
 from assertions import assert_close, assert_results_close
 
 pytest.importorskip("torch")
@@ -39,7 +40,9 @@ def test_a_wrong_gradient_is_reported_by_name_and_place():
     case = golden_cases.block("block_groups2_L17")
     got = run_block(case, "float64")
     got["grad.param.A_log"] = got["grad.param.A_log"] * np.array([1, 1, 1 + 1e-6, 1])
-    with pytest.raises(AssertionError, match=r"block_groups2_L17: grad.param.A_log\[2\]: got .*, want .* allows 1e-13"):
+    with pytest.raises(
+        AssertionError, match=r"block_groups2_L17: grad.param.A_log\[2\]: got .*, want .* allows 1e-13"
+    ):
         assert_results_close(case.name, got, case.expected, "float64", case.own_loss)
 
 

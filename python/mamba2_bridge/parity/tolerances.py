@@ -2,18 +2,20 @@
 
 Tests and the parity command both look bounds up here; nothing else in the project holds one.
 
-The yardstick is always the twin's plain recurrence in fp64. What that recurrence itself loses when it is run in fp32 is a
-tensor's *own loss*: a tensor that nearly cancels has a large one, and no implementation can do better than a small multiple
-of it, in fp32 directly and in fp64 scaled by the ratio of the two precisions.
+The yardstick is always the twin's plain recurrence in fp64. What that recurrence itself loses when it is run
+in fp32 is a tensor's *own loss*: a tensor that nearly cancels has a large one, and no implementation can do
+better than a small multiple of it, in fp32 directly and in fp64 scaled by the ratio of the two precisions.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 Quantity = Literal["value", "state", "grad", "loss", "optimizer step", "training"]
 DType = Literal["float32", "float64"]
@@ -53,12 +55,20 @@ TOLERANCES: dict[tuple[Quantity, DType], Tolerance] = {
     ("state", "float64"): Tolerance(*_FP64, _ROUNDING),
     ("grad", "float64"): Tolerance(*_FP64, _ROUNDING),
     ("loss", "float64"): Tolerance(*_FP64, _ROUNDING),
-    ("value", "float32"): Tolerance(2e-6, 2.0, "some thirty roundings of 6e-8, or twice the recurrence's own loss"),
+    ("value", "float32"): Tolerance(
+        2e-6, 2.0, "some thirty roundings of 6e-8, or twice the recurrence's own loss"
+    ),
     ("state", "float32"): Tolerance(2e-6, 2.0, "as a value: it is made by the same sums"),
-    ("grad", "float32"): Tolerance(5e-6, 2.0, "a gradient goes through forward and backward, and sums over all tokens"),
-    ("loss", "float32"): Tolerance(5e-6, 2.0, "a square doubles a value's relative error; the sum itself is in fp64"),
+    ("grad", "float32"): Tolerance(
+        5e-6, 2.0, "a gradient goes through forward and backward, and sums over all tokens"
+    ),
+    ("loss", "float32"): Tolerance(
+        5e-6, 2.0, "a square doubles a value's relative error; the sum itself is in fp64"
+    ),
     ("optimizer step", "float64"): Tolerance(
-        1e-11, 0.0, "ten steps; Adam divides by the gradient's own size, so small gradients' errors count in full"
+        1e-11,
+        0.0,
+        "ten steps; Adam divides by the gradient's own size, so small gradients' errors count in full",
     ),
     ("training", "float64"): Tolerance(
         1e-9, 0.0, "twenty steps through several layers, each of which starts from the last one's rounding"
@@ -71,7 +81,9 @@ def tolerance(quantity: Quantity, dtype: DType) -> Tolerance:
     try:
         return TOLERANCES[quantity, dtype]
     except KeyError:
-        raise KeyError(f"no tolerance for {quantity!r} in {dtype!r}; the table has {list(TOLERANCES)}") from None
+        raise KeyError(
+            f"no tolerance for {quantity!r} in {dtype!r}; the table has {list(TOLERANCES)}"
+        ) from None
 
 
 def quantity_of(result: str) -> Quantity:
@@ -84,8 +96,8 @@ def quantity_of(result: str) -> Quantity:
 def relative_error(got: NDArray[Any], want: NDArray[Any]) -> float:
     """``max|got - want| / max|want|`` over a tensor, in fp64.
 
-    0 for equal tensors, empty and all-zero ones among them; infinite where ``want`` is all zero and ``got`` is not, and
-    where either holds a NaN or an infinity: neither belongs in a comparison of numbers.
+    0 for equal tensors, empty and all-zero ones among them; infinite where ``want`` is all zero and ``got``
+    is not, and where either holds a NaN or an infinity: neither belongs in a comparison of numbers.
 
     Raises
     ------
@@ -107,7 +119,7 @@ def relative_error(got: NDArray[Any], want: NDArray[Any]) -> float:
 
 
 def worst_index(got: NDArray[Any], want: NDArray[Any]) -> tuple[int, ...]:
-    """Index of the element that differs most; the first that is not finite on one side, where there is one."""
+    """Index of the element that differs most; of the first that is not finite, where there is one."""
     if want.size == 0:
         return ()
     finite = np.isfinite(got) & np.isfinite(want)

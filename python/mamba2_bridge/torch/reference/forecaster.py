@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from torch import Tensor, nn
 
 from mamba2_bridge.torch.reference.mixer import Mamba2, State
 from mamba2_bridge.torch.reference.norm import RMSNorm
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class Block(nn.Module):
@@ -16,7 +18,7 @@ class Block(nn.Module):
 
     def __init__(self, **mixer: Any) -> None:
         super().__init__()
-        factory = {"device": mixer.get("device"), "dtype": mixer.get("dtype")}
+        factory: dict[str, Any] = {"device": mixer.get("device"), "dtype": mixer.get("dtype")}
         self.norm = RMSNorm(mixer["d_model"], mixer.get("norm_eps", 1e-5), **factory)
         self.mixer = Mamba2(**mixer)
 
@@ -48,7 +50,7 @@ class Mamba2Forecaster(nn.Module):
         super().__init__()
         if n_layer < 1:
             raise ValueError(f"n_layer must be at least 1, got {n_layer}")
-        factory = {"device": mixer.get("device"), "dtype": mixer.get("dtype")}
+        factory: dict[str, Any] = {"device": mixer.get("device"), "dtype": mixer.get("dtype")}
         d_model = mixer["d_model"]
         self.d_input = d_input
         self.encoder = nn.Linear(d_input, d_model, **factory)
@@ -97,7 +99,9 @@ class Mamba2Forecaster(nn.Module):
                 f"x must have shape (batch, seqlen >= 1, d_input={self.d_input}), got {tuple(x.shape)}"
             )
         if states is not None and len(states) != len(self.layers):
-            raise ValueError(f"states must hold one state for each of {len(self.layers)} layers, got {len(states)}")
+            raise ValueError(
+                f"states must hold one state for each of {len(self.layers)} layers, got {len(states)}"
+            )
         r = self.encoder(x)  # (b, l, d_model)
         final_states: list[State] = []
         for i, layer in enumerate(self.layers):
@@ -111,5 +115,5 @@ class Mamba2Forecaster(nn.Module):
         return [layer.mixer.init_state(batch) for layer in self.layers]  # type: ignore[union-attr, operator]
 
     def step(self, x_t: Tensor, states: Sequence[State]) -> tuple[Tensor, list[State]]:
-        """Take one row ``x_t`` (batch, d_input) and predict from it, as `forward` does after the whole sequence."""
+        """Take one row ``x_t`` (batch, d_input), predict from it: the last timestep of a longer forward."""
         return self.forward(x_t.unsqueeze(1), states, return_states=True)

@@ -1,4 +1,4 @@
-"""The mixer: projection, causal convolution, state space model, gated norm, projection (paper, section 7 and figure 6)."""
+"""The mixer: projection, convolution, state space model, gated norm, projection (paper, section 7)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ class State(NamedTuple):
     Attributes
     ----------
     conv_state
-        The raw (pre-convolution) xBC columns before the next token, oldest first, (batch, conv_dim, d_conv - 1).
+        The raw (pre-convolution) xBC columns before the next token, oldest first, (batch, conv_dim, d_conv -
+        1).
     ssm_state
         The state space model's state after the last token, (batch, nheads, headdim, d_state).
     """
@@ -31,7 +32,7 @@ class State(NamedTuple):
 
 
 class Mamba2(nn.Module):
-    """One Mamba-2 mixer, (batch, seqlen, d_model) -> (batch, seqlen, d_model). Counterpart: state-spaces' ``Mamba2``.
+    """One mixer, (batch, seqlen, d_model) -> (batch, seqlen, d_model); state-spaces' ``Mamba2``.
 
     Parameters
     ----------
@@ -40,8 +41,8 @@ class Mamba2(nn.Module):
     norm_groups
         Groups of the gated norm; None: ngroups.
     A_init_range, conv_init, dt_min, dt_max, dt_init_floor
-        Initial values: -A uniform in the range, convolution weights uniform in ±conv_init (None: PyTorch's default), time
-        steps log-uniform between dt_min and dt_max.
+        Initial values: -A uniform in the range, convolution weights uniform in ±conv_init (None: PyTorch's
+        default), time steps log-uniform between dt_min and dt_max.
     D_has_hdim
         One skip weight a channel instead of one a head.
     rmsnorm, norm_before_gate, norm_eps
@@ -53,7 +54,8 @@ class Mamba2(nn.Module):
     chunk_size
         Tokens in a chunk of the chunked scan.
     scan
-        ``"recurrence"``, the definition, or ``"chunked"``, the same function faster. A plain attribute: may be set later.
+        ``"recurrence"``, the definition, or ``"chunked"``, the same function faster. A plain attribute: may
+        be set later.
     device, dtype
         Of the parameters. All computation is in this dtype.
 
@@ -92,7 +94,13 @@ class Mamba2(nn.Module):
     ) -> None:
         super().__init__()
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
-        self.d_model, self.d_state, self.d_conv, self.headdim, self.ngroups = d_model, d_state, d_conv, headdim, ngroups
+        self.d_model, self.d_state, self.d_conv, self.headdim, self.ngroups = (
+            d_model,
+            d_state,
+            d_conv,
+            headdim,
+            ngroups,
+        )
         self.d_inner = expand * d_model
         self.d_ssm = self.d_inner if d_ssm is None else d_ssm
         _must_divide("headdim", headdim, "d_ssm", self.d_ssm)
@@ -121,14 +129,17 @@ class Mamba2(nn.Module):
         self.dt_bias = nn.Parameter(dt + torch.log(-torch.expm1(-dt)))  # softplus(dt_bias) = dt
         self.A_log = nn.Parameter(torch.log(torch.empty(self.nheads, **factory).uniform_(*A_init_range)))
         self.D = nn.Parameter(torch.ones(self.d_ssm if D_has_hdim else self.nheads, **factory))
-        self.norm = GatedRMSNorm(self.d_ssm, norm_groups, norm_eps, norm_before_gate, **factory) if rmsnorm else None
+        self.norm = (
+            GatedRMSNorm(self.d_ssm, norm_groups, norm_eps, norm_before_gate, **factory) if rmsnorm else None
+        )
         self.out_proj = nn.Linear(self.d_inner, d_model, bias=bias, **factory)
 
     def init_state(self, batch: int) -> State:
         """Zeros for ``batch`` sequences, in the parameters' dtype and on their device."""
         zeros = self.A_log.new_zeros
         return State(
-            zeros(batch, self.conv_dim, self.d_conv - 1), zeros(batch, self.nheads, self.headdim, self.d_state)
+            zeros(batch, self.conv_dim, self.d_conv - 1),
+            zeros(batch, self.nheads, self.headdim, self.d_state),
         )
 
     @overload
@@ -136,7 +147,9 @@ class Mamba2(nn.Module):
         self, u: Tensor, state: State | None = None, return_state: Literal[False] = False
     ) -> Tensor: ...
     @overload
-    def forward(self, u: Tensor, state: State | None, return_state: Literal[True]) -> tuple[Tensor, State]: ...
+    def forward(
+        self, u: Tensor, state: State | None, return_state: Literal[True]
+    ) -> tuple[Tensor, State]: ...
     @overload
     def forward(
         self, u: Tensor, state: State | None = None, *, return_state: Literal[True]
@@ -166,17 +179,20 @@ class Mamba2(nn.Module):
             ``u`` or a state of a wrong shape or dtype, or an unknown scan.
         """
         state = self._checked(u, state)
+        batch, seqlen, _ = u.shape
         zxbcdt = self.in_proj(u)  # (b, l, d_in_proj)
-        z0, x0, z, xBC, dt = zxbcdt.split([self.d_mlp, self.d_mlp, self.d_ssm, self.conv_dim, self.nheads], dim=-1)
+        widths = [self.d_mlp, self.d_mlp, self.d_ssm, self.conv_dim, self.nheads]
+        z0, x0, z, xBC, dt = torch.split(zxbcdt, widths, dim=-1)
         xBC, conv_state = self._convolve(xBC, state.conv_state)
-        x, B, C = xBC.split([self.d_ssm, self.ngroups * self.d_state, self.ngroups * self.d_state], dim=-1)
-        dt = F.softplus(dt + self.dt_bias).clamp(*self.dt_limit)  # (b, l, h)
+        d_bc = self.ngroups * self.d_state
+        x, B, C = torch.split(xBC, [self.d_ssm, d_bc, d_bc], dim=-1)
+        dt = _clamp(F.softplus(dt + self.dt_bias), *self.dt_limit)  # (b, l, h)
         y, ssm_state = self._scan(
-            x.unflatten(-1, (self.nheads, self.headdim)),
+            x.reshape(batch, seqlen, self.nheads, self.headdim),
             dt,
             -torch.exp(self.A_log),
-            B.unflatten(-1, (self.ngroups, self.d_state)),
-            C.unflatten(-1, (self.ngroups, self.d_state)),
+            B.reshape(batch, seqlen, self.ngroups, self.d_state),
+            C.reshape(batch, seqlen, self.ngroups, self.d_state),
             self.D.view(self.nheads, self.headdim) if self.D_has_hdim else self.D,
             state.ssm_state,
         )
@@ -193,9 +209,9 @@ class Mamba2(nn.Module):
         return out.squeeze(1), state
 
     def _convolve(self, xBC: Tensor, conv_state: Tensor) -> tuple[Tensor, Tensor]:
-        """Causal depthwise convolution and SiLU of (b, l, conv_dim), and the columns that the next token will need.
+        """Convolve (b, l, conv_dim), apply SiLU; also return the columns that the next token will need.
 
-        Written out as ``sum_k w_k x_{t - K + 1 + k}``: no flip, and no minimal length.
+        Causal and depthwise, ``sum_k w_k x_{t - d_conv + 1 + k}``: no flip, and no least length.
         """
         seqlen = xBC.shape[1]
         columns = torch.cat([conv_state, xBC.transpose(1, 2)], dim=-1)  # (b, conv_dim, d_conv - 1 + l)
@@ -217,9 +233,11 @@ class Mamba2(nn.Module):
         raise ValueError(f"scan must be 'recurrence' or 'chunked', got {self.scan!r}")
 
     def _checked(self, u: Tensor, state: State | None) -> State:
-        """Refuse a wrong shape or dtype, which broadcasting and promotion would hide; return the state to start from."""
+        """Refuse what broadcasting and promotion would hide; return the state to start from."""
         if u.ndim != 3 or u.shape[-1] != self.d_model:
-            raise ValueError(f"u must have shape (batch, seqlen, d_model={self.d_model}), got {tuple(u.shape)}")
+            raise ValueError(
+                f"u must have shape (batch, seqlen, d_model={self.d_model}), got {tuple(u.shape)}"
+            )
         dtype = self.A_log.dtype
         if u.dtype != dtype:
             raise ValueError(f"u must have the model's dtype, {dtype}, got {u.dtype}")
@@ -229,9 +247,18 @@ class Mamba2(nn.Module):
         for name, tensor, zero in zip(State._fields, state, zeros, strict=True):
             if tensor.shape != zero.shape or tensor.dtype != dtype:
                 raise ValueError(
-                    f"{name} must be {dtype} of shape {tuple(zero.shape)}, got {tensor.dtype} of {tuple(tensor.shape)}"
+                    f"{name} must be {dtype} of shape {tuple(zero.shape)}, "
+                    f"got {tensor.dtype} of {tuple(tensor.shape)}"
                 )
         return state
+
+
+def _clamp(x: Tensor, low: float, high: float) -> Tensor:
+    """Clamp with gradient 1 at and inside the bounds, 0 outside.
+
+    Spelled out since `torch.clamp` has changed: at a bound its gradient was 1, and is 0 in newer releases.
+    """
+    return torch.where((x >= low) & (x <= high), x, x.detach().clamp(low, high))
 
 
 def _must_divide(name: str, value: int, of_name: str, of: int) -> None:

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 
 def rms_normalise(y: Tensor, groups: int, eps: float) -> Tensor:
-    """Divide each of ``groups`` equal parts of the last dimension by its root mean square, ``eps`` inside the root."""
-    parts = y.unflatten(-1, (groups, -1))
+    """Divide each of ``groups`` equal parts of the last dimension by ``sqrt(mean square + eps)``."""
+    parts = y.reshape(*y.shape[:-1], groups, y.shape[-1] // groups)
     return (parts * torch.rsqrt(parts.square().mean(-1, keepdim=True) + eps)).flatten(-2)
 
 

@@ -35,7 +35,8 @@ def ssd_recurrence(
     A
         Decay rates, negative, (nheads,).
     B, C
-        Input and output matrices, (batch, seqlen, ngroups, d_state). Head h reads group ``h // (nheads // ngroups)``.
+        Input and output matrices, (batch, seqlen, ngroups, d_state). Head h reads group ``h // (nheads //
+        ngroups)``.
     D
         Skip weights, (nheads,) or (nheads, headdim); None: no skip.
     initial_state
@@ -58,8 +59,10 @@ def ssd_recurrence(
     decay = torch.exp(dt * A)  # (b, l, h)
     dt_x = dt.unsqueeze(-1) * x  # (b, l, h, p)
     outputs = []
-    # unbind, not indexing: its backward stacks once, that of x[:, t] fills a whole (b, l, h, p) for every token
-    for decay_t, dt_x_t, B_t, C_t in zip(decay.unbind(1), dt_x.unbind(1), B.unbind(1), C.unbind(1), strict=True):
+    # unbind, not indexing: its backward stacks once, that of x[:, t] fills (b, l, h, p) for every token
+    for decay_t, dt_x_t, B_t, C_t in zip(
+        decay.unbind(1), dt_x.unbind(1), B.unbind(1), C.unbind(1), strict=True
+    ):
         state = decay_t[..., None, None] * state + dt_x_t.unsqueeze(-1) * B_t.unsqueeze(-2)  # (b, h, p, n)
         outputs.append((state * C_t.unsqueeze(-2)).sum(-1))  # (b, h, p)
     y = torch.stack(outputs, dim=1) if outputs else torch.zeros_like(x)
@@ -76,11 +79,11 @@ def ssd_chunked(
     initial_state: Tensor | None = None,
     chunk_size: int = 64,
 ) -> tuple[Tensor, Tensor]:
-    """Scan chunk by chunk: attention within a chunk, the recurrence between chunks (paper, section 6, listing 1).
+    """Scan chunk by chunk: attention within one, the recurrence between them (paper, section 6, listing 1).
 
-    The same function as `ssd_recurrence`, with the same parameters, returns and errors. Counterpart in state-spaces:
-    ``ssd_minimal_discrete``; unlike it, the decay from a token to the end of its chunk is a sum of its own and not a
-    difference of two cumulative sums, and the last chunk may be shorter.
+    The same function as `ssd_recurrence`, with the same parameters, returns and errors. Counterpart in
+    state-spaces: ``ssd_minimal_discrete``; unlike it, the decay from a token to the end of its chunk is a sum
+    of its own and not a difference of two cumulative sums, and the last chunk may be shorter.
 
     Parameters
     ----------
@@ -94,7 +97,7 @@ def ssd_chunked(
     log_decay = dt * A  # (b, l, h)
     dt_x = dt.unsqueeze(-1) * x  # (b, l, h, p)
     outputs = []
-    chunks = (tensor.split(chunk_size, dim=1) for tensor in (log_decay, dt_x, B, C))
+    chunks = (torch.split(tensor, chunk_size, dim=1) for tensor in (log_decay, dt_x, B, C))
     for log_decay_c, dt_x_c, B_c, C_c in zip(*chunks, strict=True):
         if log_decay_c.shape[1] == 0:  # split gives one empty chunk of an empty sequence
             break
@@ -113,16 +116,19 @@ def ssd_chunked(
 
 
 def segment_sums(a: Tensor) -> Tensor:
-    """Sum ``a`` over every segment: (..., q) -> (..., q, q), entry (i, j) the sum over j < k <= i, -inf for i < j.
+    """Sum over every segment: ``a`` (..., q) -> (..., q, q), (i, j) the sum over j < k <= i, -inf if i < j.
 
-    Each segment is added up by itself. As a difference of cumulative sums it would lose its digits wherever it is short
-    and the sum before it is long, and the gradient of A with them. Counterpart in state-spaces: ``segsum``.
+    Each segment is added up by itself. As a difference of cumulative sums it would lose its digits wherever
+    it is short and the sum before it is long, and the gradient of A with them. Counterpart in state-spaces:
+    ``segsum``.
     """
     q = a.shape[-1]
     ones = torch.ones(q, q, dtype=torch.bool, device=a.device)
     columns = a.unsqueeze(-1).expand(*a.shape, q)  # (..., k, j)
     sums = columns.masked_fill(~ones.tril(-1), 0).cumsum(-2)  # (..., i, j)
-    return sums.masked_fill(~ones.tril(), -torch.inf)  # before the exponential: masked after it, gradients could be NaN
+    return sums.masked_fill(
+        ~ones.tril(), -torch.inf
+    )  # before the exponential: masked after it, gradients could be NaN
 
 
 def _per_head(matrix: Tensor, x: Tensor) -> Tensor:
@@ -140,7 +146,7 @@ def _with_skip(y: Tensor, x: Tensor, D: Tensor | None) -> Tensor:
 def _check_and_start(
     x: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None, initial_state: Tensor | None
 ) -> Tensor:
-    """Refuse shapes that don't fit together (broadcasting would hide them); return the state before the first token."""
+    """Refuse shapes that broadcasting would hide; return the state before the first token."""
     if x.ndim != 4 or B.ndim != 4:
         raise ValueError(
             "x must be (batch, seqlen, nheads, headdim) and B (batch, seqlen, ngroups, d_state), "
