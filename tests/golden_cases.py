@@ -16,52 +16,27 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from safetensors import safe_open
 
+from mamba2_bridge.parity.cases import Case, State
+
 FOLDER = Path(__file__).parent / "golden"
 Array = NDArray[Any]
 
 
-class State(NamedTuple):
-    """A mixer's state: `conv_state` (b, conv_dim, d_conv - 1), `ssm_state` (b, h, p, n)."""
-
-    conv_state: Array
-    ssm_state: Array
-
-
 @dataclass(frozen=True)
-class BlockCase:
-    """One mixer, forward and backward.
+class BlockCase(Case):
+    """One mixer, forward and backward: a case of the parity package, and what it must give.
 
-    `config` has the keyword names of Mamba2Config. `expected` and `own_loss` (see parity.tolerances) are
-    keyed by result: out, final.conv_state, final.ssm_state, grad.param.<name>, grad.u and, with an initial
-    state, grad.init.<name>. `state` and `dstate` are None where they are zero; `mask` and `seq_idx` where the
-    case has none.
+    `expected` and `own_loss` (see parity.tolerances) are named as a parity runner names its results; `mask`
+    (b, l) and `seq_idx` (b, l) are None where the case has none.
     """
 
-    name: str
-    config: dict[str, Any]
-    params: dict[str, Array]
-    u: Array
-    state: State | None
     mask: Array | None
     seq_idx: Array | None
-    dy: Array
-    dstate: State | None
     expected: dict[str, Array]
     own_loss: dict[str, float]
 
     def __str__(self) -> str:
         return self.name
-
-    def astype(self, dtype: DTypeLike) -> BlockCase:
-        """The same case with its inputs in `dtype`; what is expected stays fp64."""
-        return replace(
-            self,
-            params={name: value.astype(dtype) for name, value in self.params.items()},
-            u=self.u.astype(dtype),
-            state=_state_astype(self.state, dtype),
-            dy=self.dy.astype(dtype),
-            dstate=_state_astype(self.dstate, dtype),
-        )
 
 
 @dataclass(frozen=True)
@@ -123,10 +98,10 @@ def _block(path: Path) -> BlockCase:
         params=_under("param.", tensors),
         u=tensors["u"],
         state=_state("init.", tensors),
-        mask=tensors.get("mask"),
-        seq_idx=tensors.get("seq_idx"),
         dy=tensors["up.out"],
         dstate=_state("up.final.", tensors),
+        mask=tensors.get("mask"),
+        seq_idx=tensors.get("seq_idx"),
         expected=_results(tensors, ("out", "final.", "grad.")),
         own_loss=json.loads(metadata["fp32"]),
     )
@@ -164,7 +139,3 @@ def _results(tensors: dict[str, Array], starts: tuple[str, ...]) -> dict[str, Ar
 def _state(prefix: str, tensors: dict[str, Array]) -> State | None:
     parts = _under(prefix, tensors)
     return State(parts["conv_state"], parts["ssm_state"]) if parts else None
-
-
-def _state_astype(state: State | None, dtype: DTypeLike) -> State | None:
-    return None if state is None else State(*(part.astype(dtype) for part in state))

@@ -14,32 +14,6 @@ if TYPE_CHECKING:
     from golden_cases import BlockCase, SsdCase
 
 
-def model_of(case: BlockCase, dtype: str, **options: Any) -> Mamba2:
-    """The twin with a case's config and parameters."""
-    model = Mamba2(**case.config, dtype=getattr(torch, dtype), **options)
-    model.load_state_dict(
-        {name: torch.from_numpy(value.astype(dtype)) for name, value in case.params.items()}
-    )
-    return model
-
-
-def run_block(case: BlockCase, dtype: str, **options: Any) -> dict[str, np.ndarray[Any, Any]]:
-    """Forward and backward of a block case: results under the names that `case.expected` has."""
-    case = case.astype(dtype)
-    model = model_of(case, dtype, **options)
-    inputs = {"u": torch.from_numpy(case.u).requires_grad_()}
-    state = None
-    if case.state is not None:
-        state = State(*(torch.from_numpy(part).requires_grad_() for part in case.state))
-        inputs |= {"init.conv_state": state.conv_state, "init.ssm_state": state.ssm_state}
-    out, final = model(inputs["u"], state, return_state=True)
-    results = {"out": out, "final.conv_state": final.conv_state, "final.ssm_state": final.ssm_state}
-    upstream = [case.dy] if case.dstate is None else [case.dy, *case.dstate]
-    inputs |= {f"param.{name}": parameter for name, parameter in model.named_parameters()}
-    results |= gradients(list(results.values())[: len(upstream)], inputs, upstream, empty=case.u.size == 0)
-    return {name: tensor.detach().numpy() for name, tensor in results.items()}
-
-
 def run_ssd(case: SsdCase, dtype: str, chunk_size: int | None) -> dict[str, np.ndarray[Any, Any]]:
     """Forward and backward of a scan case; chunk_size None is the recurrence."""
     case = case.astype(dtype)
