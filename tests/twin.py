@@ -1,4 +1,4 @@
-"""Run the twin on golden cases."""
+"""Run the twin's scan on golden cases."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from mamba2_bridge.torch.reference import Mamba2, State, ssd_chunked, ssd_recurrence
+from mamba2_bridge.torch.reference import ssd_chunked, ssd_recurrence
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from golden_cases import BlockCase, SsdCase
+    from golden_cases import SsdCase
 
 
 def run_ssd(case: SsdCase, dtype: str, chunk_size: int | None) -> dict[str, np.ndarray[Any, Any]]:
@@ -23,18 +23,7 @@ def run_ssd(case: SsdCase, dtype: str, chunk_size: int | None) -> dict[str, np.n
         ssd_recurrence(**arguments) if chunk_size is None else ssd_chunked(**arguments, chunk_size=chunk_size)
     )
     results = {"y": y, "final": final}
-    results |= gradients([y, final], inputs, [case.upstream["y"], case.upstream["final"]], empty=False)
+    upstream = [torch.from_numpy(case.upstream[name]) for name in results]
+    grads = torch.autograd.grad(list(results.values()), list(inputs.values()), upstream)
+    results |= {f"grad.{name}": grad for name, grad in zip(inputs, grads, strict=True)}
     return {name: tensor.detach().numpy() for name, tensor in results.items()}
-
-
-def gradients(
-    outputs: list[torch.Tensor], inputs: dict[str, torch.Tensor], upstream: list[Any], *, empty: bool
-) -> dict[str, torch.Tensor]:
-    """Vector-Jacobian product, as ``grad.<input>``. Only an empty sequence may leave an input unreached."""
-    grads = torch.autograd.grad(
-        outputs,
-        list(inputs.values()),
-        [torch.from_numpy(value) for value in upstream],
-        materialize_grads=empty,
-    )
-    return dict(zip((f"grad.{name}" for name in inputs), grads, strict=True))

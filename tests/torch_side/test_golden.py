@@ -7,7 +7,8 @@ import golden_cases
 from assertions import assert_close, assert_results_close
 
 pytest.importorskip("torch")
-from twin import run_block, run_ssd
+from mamba2_bridge.parity.twin import TwinRunner
+from twin import run_ssd
 
 pytestmark = pytest.mark.torch
 DTYPES = ["float64", "float32"]
@@ -23,8 +24,8 @@ def test_no_golden_case_is_left_out():
 @pytest.mark.parametrize("scan", ["recurrence", "chunked"])
 @pytest.mark.parametrize("case", golden_cases.blocks(), ids=str)
 def test_block(case, scan, dtype):
-    chunk_size = 16  # several chunks, the last one short
-    got = run_block(case, dtype, scan=scan, chunk_size=chunk_size)
+    case.config["chunk_size"] = 16  # several chunks, the last one short
+    got = TwinRunner(scan).run(case, dtype)
     assert_results_close(case.name, got, case.expected, dtype, case.own_loss)
 
 
@@ -38,7 +39,7 @@ def test_scan(case, chunk_size, dtype):
 
 def test_a_wrong_gradient_is_reported_by_name_and_place():
     case = golden_cases.block("block_groups2_L17")
-    got = run_block(case, "float64")
+    got = TwinRunner().run(case, "float64")
     got["grad.param.A_log"] = got["grad.param.A_log"] * np.array([1, 1, 1 + 1e-6, 1])
     with pytest.raises(
         AssertionError, match=r"block_groups2_L17: grad.param.A_log\[2\]: got .*, want .* allows 1e-13"
@@ -48,7 +49,7 @@ def test_a_wrong_gradient_is_reported_by_name_and_place():
 
 def test_a_missing_result_is_an_error():
     case = golden_cases.block("block_plain_L4")
-    got = run_block(case, "float64")
+    got = TwinRunner().run(case, "float64")
     del got["grad.param.D"]
     with pytest.raises(AssertionError, match=r"missing \['grad.param.D'\]"):
         assert_results_close(case.name, got, case.expected, "float64", case.own_loss)

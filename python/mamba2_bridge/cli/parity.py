@@ -1,4 +1,4 @@
-"""``mamba2-bridge parity``: is the native model the same function as the PyTorch twin, with the same gradients?"""
+"""``mamba2-bridge parity``: the native model against its PyTorch twin."""
 
 from __future__ import annotations
 
@@ -12,6 +12,13 @@ from rich.console import Console
 from mamba2_bridge._extras import require
 from mamba2_bridge.cli.errors import one_line_errors
 from mamba2_bridge.cli.progress import TrainingBar
+
+require("torch", "mamba2-bridge parity")
+
+from mamba2_bridge.parity.check import check  # noqa: E402 (only now is it sure that torch is there)
+from mamba2_bridge.parity.native import NativeRunner  # noqa: E402
+from mamba2_bridge.parity.training import train_forecaster  # noqa: E402
+from mamba2_bridge.parity.twin import TwinRunner  # noqa: E402
 
 
 @click.command()
@@ -35,38 +42,36 @@ from mamba2_bridge.cli.progress import TrainingBar
     type=click.IntRange(min=1),
     default=1000,
     show_default=True,
-    help="Optimizer steps, at most, of the forecaster trained in fp32.",
+    help="Optimizer steps, at most, of the forecaster that is trained in fp32.",
 )
-@click.option("--quick", is_flag=True, help="Compare only; don't train a forecaster afterwards.")
+@click.option("--quick", is_flag=True, help="Compare only; train no forecaster afterwards.")
 def parity(*, out: Path, seed: int, kernels: str, steps: int, quick: bool) -> None:
     """Compare the native model with its PyTorch twin, tensor by tensor.
 
     Outputs, states and every gradient, in fp64 and fp32, for each option of the mixer; AdamW steps in fp64 on
     noise and on the CO2 series of Mauna Loa, loss and all parameters at each step. Then the native model is
-    trained on that series in fp32. Exit code 0: all within tolerance; 1: a mismatch, named with case, tensor,
-    index and both values.
+    trained on that series in fp32.
+
+    Exit code 0: all within tolerance. 1: a mismatch, named with case, tensor, index and both values.
     """
     with one_line_errors():
-        require("torch", "mamba2-bridge parity")
-        from mamba2_bridge.parity.check import check
-        from mamba2_bridge.parity.native import NativeRunner
-        from mamba2_bridge.parity.training import train_forecaster
-        from mamba2_bridge.parity.twin import TwinRunner
-
-        console = Console()
         out.mkdir(parents=True, exist_ok=True)
+        console = Console()
         with console.status("comparing") as status:
             report = check(
-                NativeRunner(kernels), TwinRunner(), seed=seed, note=lambda line: status.update(f"comparing: {line}")
+                NativeRunner(kernels),
+                TwinRunner(),
+                seed=seed,
+                note=lambda line: status.update(f"comparing: {line}"),
             )
         if not quick:
             with TrainingBar(console) as bar:
                 forecaster = train_forecaster(out, seed, steps, on_step=bar.update)
             report = dataclasses.replace(report, forecaster=forecaster)
-        report.print(console)
         path = out / "parity.json"
         report.write(path)
-        console.print(f"written to {path}", highlight=False, markup=False, soft_wrap=True)
+        report.print(console)
+        click.echo(f"written to {path}")
         if not quick:
-            console.print(f"the forecaster is in {forecaster['folder']}", highlight=False, markup=False, soft_wrap=True)
+            click.echo(f"forecaster in {forecaster['folder']}")
     sys.exit(0 if report.passed else 1)

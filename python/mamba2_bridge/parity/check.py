@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def check(
     candidate: Runner, reference: Runner, *, seed: int = 0, note: Callable[[str], None] = lambda _: None
 ) -> Report:
-    """Compare a candidate with a reference, which is held to be right, in everything the parity command compares.
+    """Compare a candidate with a reference, which is held to be right, in all that there is to compare.
 
     Parameters
     ----------

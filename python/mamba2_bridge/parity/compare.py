@@ -113,7 +113,7 @@ def compare_tensors(
 
 
 def own_losses(single: Mapping[str, NDArray[Any]], double: Mapping[str, NDArray[Any]]) -> dict[str, float]:
-    """Tell what the reference loses in fp32: its relative error by tensor, 0 where that is not a finite number.
+    """Tell what the reference loses in fp32: its relative error by tensor, 0 where that is not finite.
 
     0 is the strict choice: a reference that overflows in fp32 excuses nothing.
     """
@@ -135,8 +135,7 @@ def compare_case(
     for dtype in dtypes:
         try:
             got = {**candidate.run(case, dtype), **candidate.run_steps(case, dtype)}
-        except Exception as error:  # whatever it is, it is the candidate's failure, and the next case is
-        worth running
+        except Exception as error:  # whatever it is, it is a failure, and the other cases are worth running
             results.append(_raised(case.name, "value", dtype, error))
         else:
             results += compare_tensors(case.name, got, want, dtype, losses)
@@ -152,8 +151,9 @@ class Trajectory:
     losses: dict[str, list[float]]
 
 
-def compare_training(candidate: Runner, reference: Runner, problem: Problem, quantity: Quantity) ->
-Trajectory:
+def compare_training(
+    candidate: Runner, reference: Runner, problem: Problem, quantity: Quantity
+) -> Trajectory:
     """Train both sides in fp64 from the same start; compare the loss and every parameter at every step."""
     results: list[TensorResult] = []
     losses: dict[str, list[float]] = {candidate.name: [], reference.name: []}
@@ -176,8 +176,11 @@ Trajectory:
             quantity="loss" if at_start else quantity,
         )
         results += compare_tensors(
-            problem.name, _prefixed(prefix, got.params), _prefixed(prefix, want.params), "float64",
-            quantity=quantity
+            problem.name,
+            _prefixed(prefix, got.params),
+            _prefixed(prefix, want.params),
+            "float64",
+            quantity=quantity,
         )
     return Trajectory(problem.name, results, losses)
 

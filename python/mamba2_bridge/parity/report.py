@@ -56,16 +56,16 @@ class Report:
 
     @property
     def failures(self) -> list[TensorResult]:
-        """Every result that is not a pass; an empty comparison would be no proof, and is refused by `passed`."""
+        """Every result that is not a pass."""
         return [result for result in self.results if not result.passed]
 
     @property
     def passed(self) -> bool:
-        """Whether something was compared and all of it is within bounds."""
+        """Whether something was compared, since nothing proves nothing, and all of it is within bounds."""
         return bool(self.results) and not self.failures
 
     def worst(self) -> list[tuple[TensorResult, int]]:
-        """Return, of each quantity and dtype, the result nearest to its bound or furthest beyond, and their number."""
+        """Return each quantity's and dtype's worst result, by its bound, and how many there are."""
 
         def key(result: TensorResult) -> tuple[str, str]:
             return result.quantity, result.dtype
@@ -82,15 +82,24 @@ class Report:
             title_justify="left",
         )
         for heading in ("quantity", "dtype", "tensors", "worst", "allowed"):
-            table.add_column(heading, justify="left" if heading in ("quantity", "dtype") else "right",
-            no_wrap=True)
+            table.add_column(
+                heading, justify="left" if heading in ("quantity", "dtype") else "right", no_wrap=True
+            )
         table.add_column("where", overflow="fold")
         table.add_column("", no_wrap=True)
         for result, count in self.worst():
             verdict = Text("pass", "green") if result.passed else Text("FAIL", "bold red")
             error = f"{result.error:.1e}" if result.problem is None else "-"
             where = f"{result.case}: {result.tensor}"
-            row = (result.quantity, result.dtype, str(count), error, f"{result.bound:.1e}", Text(where), verdict)
+            row = (
+                result.quantity,
+                result.dtype,
+                str(count),
+                error,
+                f"{result.bound:.1e}",
+                Text(where),
+                verdict,
+            )
             table.add_row(*row)
         console.print(table)
         for trajectory in self.trajectories:

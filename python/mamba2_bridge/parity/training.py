@@ -1,4 +1,4 @@
-"""Training, compared: a few optimizer steps on noise, twenty on real data, and then the native model on its own."""
+"""Training to compare: ten steps on noise, twenty on real data, and then the native model by itself."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def draw_forecaster(rng: np.random.Generator, config: dict[str, Any], sizes: For
 def train_forecaster(
     out: Path, seed: int, steps: int, on_step: Callable[[training.StepReport], None] | None = None
 ) -> dict[str, Any]:
-    """Train the native model alone, in fp32, to a forecaster of CO2 that is of use, in a folder below ``out``.
+    """Train the native model alone, in fp32, to a useful forecaster of CO2, in a folder below ``out``.
 
     A run that an earlier call left there is replaced.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from mamba2_bridge.parity.runners import Step
-from mamba2_bridge.torch.reference import Mamba2, Mamba2Forecaster, State
+from mamba2_bridge.torch.reference import Mamba2, Mamba2Forecaster, Scan, State
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -28,7 +28,7 @@ class TwinRunner:
         ``"recurrence"``, the yardstick, or ``"chunked"``.
     """
 
-    def __init__(self, scan: str = "recurrence") -> None:
+    def __init__(self, scan: Scan = "recurrence") -> None:
         self.scan = scan
 
     @property
@@ -105,10 +105,11 @@ class TwinRunner:
     def optimizer(self, model: torch.nn.Module, problem: Problem) -> torch.optim.Optimizer:
         """Build PyTorch's AdamW with the native optimizer's two groups."""
         settings = problem.optimizer
-        decayed, undecayed = [], []
+        decayed: list[torch.nn.Parameter] = []
+        undecayed: list[torch.nn.Parameter] = []
         for name, parameter in model.named_parameters():
             (undecayed if name.endswith(_UNDECAYED) else decayed).append(parameter)
-        groups = [{"params": decayed}, {"params": undecayed, "weight_decay": 0.0}]
+        groups: list[dict[str, Any]] = [{"params": decayed}, {"params": undecayed, "weight_decay": 0.0}]
         return torch.optim.AdamW(
             groups,
             lr=settings.lr,

@@ -24,7 +24,7 @@ conv_dim   channels of the convolution: x, B and C, ``d_ssm + 2 * ngroups * d_st
 """
 
 from mamba2_bridge.torch.reference.forecaster import Block, Mamba2Forecaster
-from mamba2_bridge.torch.reference.mixer import Mamba2, State
+from mamba2_bridge.torch.reference.mixer import Mamba2, Scan, State
 from mamba2_bridge.torch.reference.norm import GatedRMSNorm, RMSNorm
 from mamba2_bridge.torch.reference.scan import segment_sums, ssd_chunked, ssd_recurrence
 
@@ -34,6 +34,7 @@ __all__ = [
     "Mamba2",
     "Mamba2Forecaster",
     "RMSNorm",
+    "Scan",
     "State",
     "segment_sums",
     "ssd_chunked",
