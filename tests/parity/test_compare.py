@@ -120,7 +120,7 @@ def test_report_shows_the_worst_of_each_quantity():
     report.print(Console(file=text, width=100))
     text = text.getvalue()
     assert "FAIL a case in float64: out[0, 1]: got" in text
-    assert "left against right in fp64, 1 cases, seed 3" in text
+    assert "left against right in fp64: 1 cases, 4 tensors, seed 3" in text
 
 
 def test_an_empty_report_is_no_pass():

@@ -145,6 +145,7 @@ class _Plan:
     dt_range: tuple[float, float] = (0.02, 1.0)
 
 
+# A dozen channels or more share a norm: where a few are all small by chance, fp32 loses digits.
 _SIZES: dict[str, Any] = {
     "d_model": 12, "d_state": 6, "d_conv": 4, "expand": 2, "headdim": 4, "ngroups": 1, "chunk_size": 16,
 }  # fmt: skip
@@ -152,12 +153,12 @@ _SIZES: dict[str, Any] = {
 _PLANS = {
     "plain": _Plan(),
     "states": _Plan(states=True, seqlen=47),
-    "groups": _Plan({"ngroups": 3}, states=True),
+    "groups": _Plan({"d_model": 18, "ngroups": 3}, states=True),
     "groups_one_norm": _Plan({"ngroups": 2, "norm_groups": 1, "norm_eps": 1e-3}),
     "D_per_channel": _Plan({"D_has_hdim": True}, states=True),
     "no_rmsnorm": _Plan({"rmsnorm": False, "conv_bias": False}),
     "norm_before_gate": _Plan({"norm_before_gate": True, "ngroups": 2}),
-    "gated_mlp": _Plan({"d_ssm": 8, "bias": True}, states=True),
+    "gated_mlp": _Plan({"d_ssm": 12, "bias": True}, states=True),
     "dt_limit": _Plan({"dt_limit": (0.1, 0.6)}, states=True),
     "conv1": _Plan({"d_conv": 1, "bias": True}, states=True),
     "conv2_odd_sizes": _Plan(
@@ -165,9 +166,7 @@ _PLANS = {
     ),
     "one_token": _Plan(seqlen=1, states=True),
     "no_token": _Plan(seqlen=0, states=True),
-    "large_steps": _Plan(
-        {"d_model": 4, "d_state": 4, "chunk_size": 256}, batch=1, seqlen=512, states=True, dt_range=(1.8, 2.2)
-    ),
+    "large_steps": _Plan({"chunk_size": 256}, batch=1, seqlen=512, states=True, dt_range=(1.8, 2.2)),
 }
 
 

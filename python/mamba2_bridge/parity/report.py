@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from rich import box
 from rich.table import Table
 from rich.text import Text
 
@@ -20,6 +21,14 @@ if TYPE_CHECKING:
 
     from mamba2_bridge.parity.compare import TensorResult, Trajectory
 
+_COLUMNS: dict[str, Literal["left", "right"]] = {
+    "quantity": "left",
+    "dtype": "left",
+    "worst": "right",
+    "allowed": "right",
+    "where": "left",
+    "": "left",
+}
 _SHOWN_FAILURES = 20
 
 
@@ -78,29 +87,23 @@ class Report:
     def print(self, console: Console) -> None:
         """Write the table, then each failure on a line of its own."""
         table = Table(
-            title=f"{self.candidate} against {self.reference} in fp64, {self.cases} cases, seed {self.seed}",
+            title=f"{self.candidate} against {self.reference} in fp64: {self.cases} cases, "
+            f"{len(self.results)} tensors, seed {self.seed}",
             title_justify="left",
+            box=box.SIMPLE_HEAD,
+            padding=(0, 1, 0, 0),
         )
-        for heading in ("quantity", "dtype", "tensors", "worst", "allowed"):
-            table.add_column(
-                heading, justify="left" if heading in ("quantity", "dtype") else "right", no_wrap=True
-            )
-        table.add_column("where", overflow="fold")
-        table.add_column("", no_wrap=True)
-        for result, count in self.worst():
-            verdict = Text("pass", "green") if result.passed else Text("FAIL", "bold red")
-            error = f"{result.error:.1e}" if result.problem is None else "-"
-            where = f"{result.case}: {result.tensor}"
-            row = (
+        for heading, justify in _COLUMNS.items():
+            table.add_column(heading, justify=justify, no_wrap=heading != "where", overflow="fold")
+        for result, _ in self.worst():
+            table.add_row(
                 result.quantity,
-                result.dtype,
-                str(count),
-                error,
+                result.dtype.replace("float", "fp"),
+                f"{result.error:.1e}" if result.problem is None else "-",
                 f"{result.bound:.1e}",
-                Text(where),
-                verdict,
+                Text(f"{result.case}: {result.tensor}"),
+                Text("pass", "green") if result.passed else Text("FAIL", "bold red"),
             )
-            table.add_row(*row)
         console.print(table)
         for trajectory in self.trajectories:
             _print_losses(console, trajectory)
@@ -157,7 +160,12 @@ def _print_losses(console: Console, trajectory: Trajectory) -> None:
 
 
 def _print_forecaster(console: Console, forecaster: Mapping[str, Any]) -> None:
-    table = Table(title="native forecaster of CO2, trained in fp32: test errors in ppm", title_justify="left")
+    table = Table(
+        title="native forecaster of CO2, trained in fp32: test errors in ppm",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+    )
     for heading in ("forecast", "RMSE", "MAE"):
         table.add_column(heading, justify="left" if heading == "forecast" else "right")
     for name, score in {"mamba2": forecaster["test"], **forecaster["baselines"]}.items():
