@@ -5,6 +5,8 @@ import inspect
 import io
 import json
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -138,3 +140,14 @@ def test_report_is_written_whole(tmp_path):
     assert content["results"][1]["error"] == "inf"
     assert set(content["results"][0]) == {field.name for field in dataclasses.fields(results[0])} | {"passed"}
     assert [file.name for file in path.parent.iterdir()] == ["parity.json"]
+
+
+@pytest.mark.parametrize("module", ["mamba2_bridge.torch.reference", "mamba2_bridge.parity.twin"])
+def test_a_missing_torch_is_named_with_the_command_that_installs_it(module):
+    script = f"import sys; sys.modules['torch'] = None; import mamba2_bridge.parity.compare; import {module}"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    assert (
+        f"{module.removesuffix('.reference')} needs torch: pip install 'mamba2-bridge[torch]'"
+        in result.stderr
+    )

@@ -9,16 +9,12 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from mamba2_bridge._extras import require
 from mamba2_bridge.cli.errors import one_line_errors
 from mamba2_bridge.cli.progress import TrainingBar
-
-require("torch", "mamba2-bridge parity")
-
-from mamba2_bridge.parity.check import check  # noqa: E402 (only now is it sure that torch is there)
-from mamba2_bridge.parity.native import NativeRunner  # noqa: E402
-from mamba2_bridge.parity.training import train_forecaster  # noqa: E402
-from mamba2_bridge.parity.twin import TwinRunner  # noqa: E402
+from mamba2_bridge.parity.check import check
+from mamba2_bridge.parity.native import NativeRunner
+from mamba2_bridge.parity.training import train_forecaster
+from mamba2_bridge.parity.twin import TwinRunner
 
 
 @click.command()

@@ -57,7 +57,7 @@ class NativeRunner:
         case = case.astype(dtype)
         model = self._mixer(case.config, case.params, dtype)
         batch, seqlen, _ = case.u.shape
-        state = model.init_state(batch) if case.state is None else _native_state(case.state)
+        state = _native_state(case.state) or model.init_state(batch)
         out = np.empty_like(case.u)
         for t in range(seqlen):
             out[:, t], state = model.step(case.u[:, t], state)
@@ -66,6 +66,7 @@ class NativeRunner:
     def train(self, problem: Problem, dtype: DType) -> Iterator[Step]:
         """Take the problem's optimizer steps one by one, as `Runner.train`."""
         params = {name: value.astype(dtype) for name, value in problem.params.items()}
+        model: mb.Model[Any]
         if problem.forecaster is None:
             model = self._mixer(problem.config, params, dtype)
         else:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import torch
+from mamba2_bridge._extras import require
 
-from mamba2_bridge.parity.runners import Step
-from mamba2_bridge.torch.reference import Mamba2, Mamba2Forecaster, Scan, State
+require("torch", "mamba2_bridge.parity.twin")
+
+import torch  # noqa: E402 (only now is it sure to be there)
+
+from mamba2_bridge.parity.runners import Step  # noqa: E402
+from mamba2_bridge.torch.reference import Mamba2, Mamba2Forecaster, Scan, State  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
