@@ -35,9 +35,6 @@ class BlockCase(Case):
     expected: dict[str, Array]
     own_loss: dict[str, float]
 
-    def __str__(self) -> str:
-        return self.name
-
 
 @dataclass(frozen=True)
 class SsdCase:

@@ -166,6 +166,7 @@ _PLANS = {
     ),
     "one_token": _Plan(seqlen=1, states=True),
     "no_token": _Plan(seqlen=0, states=True),
+    "no_batch": _Plan(batch=0, seqlen=5, states=True),
     "large_steps": _Plan({"chunk_size": 256}, batch=1, seqlen=512, states=True, dt_range=(1.8, 2.2)),
 }
 
