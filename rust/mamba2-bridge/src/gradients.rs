@@ -7,7 +7,6 @@ use parking_lot::RwLock;
 use pyo3::prelude::*;
 
 use crate::arrays::to_array;
-use crate::errors::OrRaise;
 use crate::runtime::{complete, compute, read, write};
 use crate::state::{Mamba2State, wrap};
 

@@ -95,6 +95,7 @@ fn run<R: Send + 'static>(
 ) -> PyResult<R> {
     let stop = Arc::new(AtomicBool::new(false));
     let (send, receive) = sync_channel(1);
+    let receive = Mutex::new(receive); // shared with the thread that waits without the GIL
     let flag = stop.clone();
     pool()?.spawn(move || {
         let result = catch_unwind(AssertUnwindSafe(|| mamba2::interrupt::scope(flag, work)));
@@ -102,7 +103,7 @@ fn run<R: Send + 'static>(
     });
     let mut interrupted = None;
     loop {
-        match py.detach(|| receive.recv_timeout(SIGNALS)) {
+        match py.detach(|| receive.lock().recv_timeout(SIGNALS)) {
             Ok(_) if interrupted.is_some() => {}
             Ok(Ok(result)) => return result.map_err(|error| raise(py, &error)),
             Ok(Err(panic)) => return Err(bridge_error(py, "InternalError", &message(&*panic))),
