@@ -1,0 +1,114 @@
+"""Files and folders that are either the old or the new one, never half: written beside, then renamed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mamba2_bridge.exceptions import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextmanager
+def replaced_file(path: Path) -> Iterator[Path]:
+    """Give a temporary path beside `path`; on success it takes the place of `path`, on an error it is
+    removed.
+
+    Raises
+    ------
+    OSError
+        If the folder can't be written to; `path` is then as it was.
+    """
+    handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=path.suffix, dir=path.parent)
+    os.close(handle)
+    beside = Path(name)
+    try:
+        yield beside
+        with beside.open("rb") as written:
+            os.fsync(written.fileno())
+        # mkstemp makes private files; these are as readable as any other
+        beside.chmod(0o666 & ~_umask())
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+@contextmanager
+def replaced_folder(path: Path) -> Iterator[Path]:
+    """Give a temporary folder beside `path`; on success it takes the place of `path`, on an error it is
+    removed.
+
+    A folder that is there can't be replaced in one step, so the old one is renamed away first: after a
+    kill in between it lies at :func:`kept_folder`, which :func:`existing_folder` finds.
+    """
+    beside = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
+    old = kept_folder(path)
+    try:
+        yield beside
+        beside.chmod(0o777 & ~_umask())
+        if path.exists():
+            shutil.rmtree(old, ignore_errors=True)
+            path.replace(old)
+        beside.replace(path)
+        shutil.rmtree(old, ignore_errors=True)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def kept_folder(path: Path) -> Path:
+    """Return where :func:`replaced_folder` keeps the old folder while it puts the new one in place."""
+    return path.parent / f".{path.name}.old"
+
+
+def existing_folder(path: Path) -> Path:
+    """Return `path`, or the old folder that a killed replacement left.
+
+    Raises
+    ------
+    FileNotFoundError
+        If neither is there.
+    """
+    for candidate in (path, kept_folder(path)):
+        if candidate.is_dir():
+            return candidate
+    raise FileNotFoundError(f"no folder {path}")
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write `value` as JSON in place of `path`; NaN and infinity are refused."""
+    text = json.dumps(value, indent=1, allow_nan=False)
+    with replaced_file(path) as beside:
+        beside.write_text(text + "\n", encoding="utf-8")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the file is not there.
+    DataError
+        If it holds anything but a JSON object.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DataError(f"{path} is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise DataError(f"{path} must hold a JSON object, got {type(value).__name__}")
+    return value
+
+
+def _umask() -> int:
+    """Return the process's umask, which can only be read by setting it."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,156 @@
+"""The folder of a run, and what is written into it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mamba2_bridge.exceptions import ConfigError, DataError
+from mamba2_bridge.training.config import TrainConfig
+from mamba2_bridge.training.files import existing_folder, kept_folder, read_json, write_json
+from mamba2_bridge.training.scaling import Scaling, scaling_from_dict
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Where the parts of a run lie.
+
+    ============================ =============================================================
+    ``config.json``              what was trained on what (:class:`RunInfo`)
+    ``checkpoints/best``         the weights with the least validation loss: a pretrained folder
+    ``checkpoints/last``         everything needed to go on
+    ``metrics.json``             losses, gradient norms, update ratios, test errors
+    ``test.csv``                 truth and predictions on the test part
+    ``report.png``               the same as curves
+    ============================ =============================================================
+    """
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        """``config.json``."""
+        return self.path / "config.json"
+
+    @property
+    def best(self) -> Path:
+        """``checkpoints/best``."""
+        return self.path / "checkpoints" / "best"
+
+    @property
+    def last(self) -> Path:
+        """``checkpoints/last``."""
+        return self.path / "checkpoints" / "last"
+
+    @property
+    def metrics(self) -> Path:
+        """``metrics.json``."""
+        return self.path / "metrics.json"
+
+    @property
+    def test_table(self) -> Path:
+        """``test.csv``."""
+        return self.path / "test.csv"
+
+    @property
+    def report(self) -> Path:
+        """``report.png``."""
+        return self.path / "report.png"
+
+    def has_last(self) -> bool:
+        """Whether there is a checkpoint to go on from; there is none before the first validation."""
+        return self.last.is_dir() or kept_folder(self.last).is_dir()
+
+    def create(self) -> None:
+        """Make the folder.
+
+        Raises
+        ------
+        ConfigError
+            If something lies there already.
+        """
+        if self.config.exists():
+            raise ConfigError(f"{self.path} holds a run already: resume it, or give another folder")
+        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            raise ConfigError(f"{self.path} is there already and is not an empty folder")
+        self.best.parent.mkdir(parents=True)
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """What a run was started with, and what was fitted before its first step.
+
+    Attributes
+    ----------
+    config : TrainConfig
+    scaling : Scaling
+    data : str or None
+        The CSV file as it was given; None for a data frame.
+    digest : str
+        :meth:`~mamba2_bridge.training.table.Table.digest` of the series.
+    """
+
+    config: TrainConfig
+    scaling: Scaling
+    data: str | None
+    digest: str
+
+    def write(self, folder: RunFolder) -> None:
+        """Write ``config.json``."""
+        write_json(
+            folder.config,
+            {
+                "format": FORMAT,
+                "data": self.data,
+                "digest": self.digest,
+                "config": self.config.to_dict(),
+                "scaling": self.scaling.to_dict(),
+            },
+        )
+
+    @classmethod
+    def read(cls, folder: RunFolder) -> RunInfo:
+        """Read ``config.json``.
+
+        Raises
+        ------
+        FileNotFoundError
+            If there is no run.
+        DataError
+            If the file is not one that :meth:`write` wrote.
+        """
+        if not folder.config.exists():
+            raise FileNotFoundError(f"{folder.path} holds no run: there is no {folder.config}")
+        values: dict[str, Any] = read_json(folder.config)
+        if values.get("format") != FORMAT:
+            raise DataError(f"{folder.config} has format {values.get('format')!r}, expected {FORMAT}")
+        try:
+            return cls(
+                TrainConfig.from_dict(values["config"]),
+                scaling_from_dict(values["scaling"]),
+                values["data"],
+                values["digest"],
+            )
+        except (KeyError, TypeError) as error:
+            raise DataError(f"{folder.config} is not complete: {error}") from error
+
+
+def best_folder(folder: RunFolder) -> Path:
+    """Return the best checkpoint.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the run has not come to its first validation.
+    """
+    try:
+        return existing_folder(folder.best)
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            f"{folder.path} has no best checkpoint yet: go on with mamba2-bridge train --resume {folder.path}"
+        ) from None
