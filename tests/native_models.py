@@ -68,7 +68,9 @@ def mixer(dtype: str = "float64", seed: int = 0, **changes: Any) -> mb.Mamba2:
     return mb.Mamba2(config(**changes), dtype=dtype, seed=seed)
 
 
-def forecaster(dtype: str = "float64", seed: int = 0, n_layer: int = 2, **changes: Any) -> mb.Mamba2Forecaster:
+def forecaster(
+    dtype: str = "float64", seed: int = 0, n_layer: int = 2, **changes: Any
+) -> mb.Mamba2Forecaster:
     """A small forecaster of three features to two."""
     cfg = mb.Mamba2ForecasterConfig(mixer=config(**changes), n_layer=n_layer, d_input=3, d_output=2)
     return mb.Mamba2Forecaster(cfg, dtype=dtype, seed=seed)

@@ -30,7 +30,9 @@ def configs(draw: st.DrawFn) -> mb.Mamba2Config:
         D_has_hdim=draw(st.booleans(), label="D_has_hdim"),
         rmsnorm=draw(st.booleans(), label="rmsnorm"),
         norm_before_gate=draw(st.booleans(), label="norm_before_gate"),
-        dt_limit=draw(st.sampled_from([(0.0, np.inf), (0.01, 0.05), (0.0, 0.5), (0.3, np.inf)]), label="dt_limit"),
+        dt_limit=draw(
+            st.sampled_from([(0.0, np.inf), (0.01, 0.05), (0.0, 0.5), (0.3, np.inf)]), label="dt_limit"
+        ),
         bias=draw(st.booleans(), label="bias"),
         conv_bias=draw(st.booleans(), label="conv_bias"),
         chunk_size=draw(st.sampled_from([1, 2, 7, 16, 17, 64, 1000]), label="chunk_size"),
@@ -54,14 +56,21 @@ def wrong_fields() -> st.SearchStrategy[dict[str, Any]]:
     flag = st.sampled_from(["D_has_hdim", "rmsnorm", "norm_before_gate", "bias", "conv_bias"])
     pair = st.sampled_from(["A_init_range", "dt_limit"])
     no_integer = st.one_of(
-        st.integers(max_value=0), st.integers(min_value=2**63), st.floats(), st.text(), st.none(), st.booleans()
+        st.integers(max_value=0),
+        st.integers(min_value=2**63),
+        st.floats(),
+        st.text(),
+        st.none(),
+        st.booleans(),
     )
     no_number = st.one_of(
         st.floats(max_value=0.0), st.just(np.nan), st.just(np.inf), st.text(), st.none(), st.booleans()
     )
     no_flag = st.one_of(st.integers(), st.floats(), st.text(), st.none())
     backwards = st.tuples(st.floats(1.0, 1e6), st.floats(0.0, 0.99))
-    no_pair = st.one_of(backwards, st.floats(), st.none(), st.text(), st.tuples(no_number, no_number).filter(unordered))
+    no_pair = st.one_of(
+        backwards, st.floats(), st.none(), st.text(), st.tuples(no_number, no_number).filter(unordered)
+    )
     return st.one_of(
         *(
             st.tuples(names, values)

@@ -109,13 +109,17 @@ def test_from_dict_refuses_what_does_not_belong():
         mb.Mamba2Config.from_dict({})
     with pytest.raises(mb.ConfigError, match="Mamba2Config is made from a mapping, got NoneType"):
         mb.Mamba2Config.from_dict(None)
-    with pytest.raises(mb.ConfigError, match="Mamba2ForecasterConfig needs mixer, n_layer, d_input, d_output"):
+    with pytest.raises(
+        mb.ConfigError, match="Mamba2ForecasterConfig needs mixer, n_layer, d_input, d_output"
+    ):
         mb.Mamba2ForecasterConfig.from_dict({})
     with pytest.raises(mb.ConfigError, match="headdim must be"):
         mb.Mamba2Config.from_dict({"d_model": 256, "headdim": 0})
 
 
-@pytest.mark.parametrize("value", [0, -1, 2**63, 2**100, 1.0, 8.5, math.nan, "8", None, True, np.True_, [8], 1j])
+@pytest.mark.parametrize(
+    "value", [0, -1, 2**63, 2**100, 1.0, 8.5, math.nan, "8", None, True, np.True_, [8], 1j]
+)
 @pytest.mark.parametrize("field", COUNTS)
 def test_a_count_is_an_integer_of_at_least_one(field, value):
     assert re.search(r"at least 1|below 2\*\*63", refused(field, value))
@@ -134,7 +138,9 @@ def test_any_integer_type_is_a_count(integer):
     assert type(cfg.d_model) is int
 
 
-@pytest.mark.parametrize("value", [0.0, -1e-9, math.nan, math.inf, -math.inf, "1", None, True, np.True_, [1.0], 1j])
+@pytest.mark.parametrize(
+    "value", [0.0, -1e-9, math.nan, math.inf, -math.inf, "1", None, True, np.True_, [1.0], 1j]
+)
 @pytest.mark.parametrize("field", NUMBERS)
 def test_a_number_is_positive(field, value):
     refused(field, value)
@@ -151,7 +157,8 @@ def test_conv_init_is_none_or_positive(value):
 
 
 @pytest.mark.parametrize(
-    "value", [(0, 1), (-1, 1), (2, 1), (1, math.inf), (math.nan, 1), (1, math.nan), (1,), (1, 2, 3), 1, None, "12"]
+    "value",
+    [(0, 1), (-1, 1), (2, 1), (1, math.inf), (math.nan, 1), (1, math.nan), (1,), (1, 2, 3), 1, None, "12"],
 )
 def test_the_range_of_a_is_positive_and_ordered(value):
     refused("A_init_range", value)
@@ -159,7 +166,18 @@ def test_the_range_of_a_is_positive_and_ordered(value):
 
 @pytest.mark.parametrize(
     "value",
-    [(-1e-9, 1), (2, 1), (math.inf, math.inf), (math.nan, 1), (0, math.nan), (0,), (1, 2, 3), 0, None, (True, 2)],
+    [
+        (-1e-9, 1),
+        (2, 1),
+        (math.inf, math.inf),
+        (math.nan, 1),
+        (0, math.nan),
+        (0,),
+        (1, 2, 3),
+        0,
+        None,
+        (True, 2),
+    ],
 )
 def test_the_limits_of_dt_are_ordered_from_zero(value):
     refused("dt_limit", value)

@@ -48,7 +48,9 @@ def write_header(path, header, data=b""):
 
 def overlapping(path, model):
     write_header(
-        path, {name: {"dtype": "F64", "shape": [1], "data_offsets": [0, 8]} for name in ("A_log", "D")}, bytes(8)
+        path,
+        {name: {"dtype": "F64", "shape": [1], "data_offsets": [0, 8]} for name in ("A_log", "D")},
+        bytes(8),
     )
 
 
@@ -58,7 +60,9 @@ DAMAGED = {
     "no header": lambda path, model: path.write_bytes(struct.pack("<Q", 100)),
     "an endless header": lambda path, model: path.write_bytes(struct.pack("<Q", 2**63) + b"{}"),
     "header that is no JSON": lambda path, model: path.write_bytes(struct.pack("<Q", 4) + b"{no}"),
-    "text": lambda path, model: path.write_text("not a model, but long enough to have a length of its own\n" * 9),
+    "text": lambda path, model: path.write_text(
+        "not a model, but long enough to have a length of its own\n" * 9
+    ),
     "pickle": lambda path, model: path.write_bytes(b"\x80\x04\x95" + bytes(64)),
     "missing data": lambda path, model: write_header(
         path, {"D": {"dtype": "F64", "shape": [4], "data_offsets": [0, 32]}}

@@ -7,9 +7,29 @@ import pytest
 
 import mamba2_bridge as mb
 from assertions import assert_close
-from native_models import DTYPES, OPTIONS, assert_same, by_part, forecaster, mixer, noise, noisy_state, run, scatter
+from native_models import (
+    DTYPES,
+    OPTIONS,
+    assert_same,
+    by_part,
+    forecaster,
+    mixer,
+    noise,
+    noisy_state,
+    run,
+    scatter,
+)
 
-MIXER = ["in_proj.weight", "conv1d.weight", "conv1d.bias", "dt_bias", "A_log", "D", "norm.weight", "out_proj.weight"]
+MIXER = [
+    "in_proj.weight",
+    "conv1d.weight",
+    "conv1d.bias",
+    "dt_bias",
+    "A_log",
+    "D",
+    "norm.weight",
+    "out_proj.weight",
+]
 
 
 def backward(model, u=None, seed=0):
@@ -47,7 +67,9 @@ def test_the_order_of_every_option():
     ]
     model = forecaster()
     grads = model.forward(noise(1, 4, 3)).backward(noise(1, 2))
-    mixers = [f"layers.{i}.{name}" for i in (0, 1) for name in ["norm.weight", *(f"mixer.{n}" for n in MIXER)]]
+    mixers = [
+        f"layers.{i}.{name}" for i in (0, 1) for name in ["norm.weight", *(f"mixer.{n}" for n in MIXER)]
+    ]
     assert list(grads) == [
         "encoder.weight", "encoder.bias", *mixers, "norm_f.weight", "head.weight", "head.bias"
     ]  # fmt: skip

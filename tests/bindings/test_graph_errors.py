@@ -88,7 +88,10 @@ def test_another_models_change_is_none_of_its_business():
 
 
 REFUSED = {
-    "shape": (lambda model, path: model.varmap.update({"A_log": np.ones(4), "D": np.ones(5)}), mb.StateDictError),
+    "shape": (
+        lambda model, path: model.varmap.update({"A_log": np.ones(4), "D": np.ones(5)}),
+        mb.StateDictError,
+    ),
     "dtype": (lambda model, path: model.varmap.update({"D": np.ones(4, "float32")}), mb.DTypeError),
     "name": (lambda model, path: model.load_state_dict({"E": np.ones(4)}), mb.StateDictError),
     "NaN": (lambda model, path: model.varmap.update({"D": np.full(4, np.nan)}), ValueError),

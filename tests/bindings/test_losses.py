@@ -39,7 +39,10 @@ def test_a_float32_loss_is_not_narrowed():
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_its_gradients_are_those_of_its_derivative(dtype):
-    for model, x in ((mixer(dtype), noise(2, 9, 8, dtype=dtype)), (forecaster(dtype), noise(2, 9, 3, dtype=dtype))):
+    for model, x in (
+        (mixer(dtype), noise(2, 9, 8, dtype=dtype)),
+        (forecaster(dtype), noise(2, 9, 3, dtype=dtype)),
+    ):
         out = model.forward(x)
         target = noise(*out.y.shape, dtype=dtype, seed=1)
         got = out.mse_loss(target).backward()

@@ -210,7 +210,11 @@ BROKEN = {
         mb.StateDictError,
         r"unexpected: exp_avg\.E",
     ),
-    "another moment": (lambda state: {**state, "max.D": np.zeros(4)}, mb.StateDictError, r"unexpected: max\.D"),
+    "another moment": (
+        lambda state: {**state, "max.D": np.zeros(4)},
+        mb.StateDictError,
+        r"unexpected: max\.D",
+    ),
     "a step that is none": (lambda state: {**state, "step": -1}, (OverflowError, ValueError), ""),
 }
 

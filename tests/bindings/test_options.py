@@ -14,7 +14,9 @@ def test_a_dtype_may_be_numpys(dtype):
     assert model(np.zeros((1, 2, 8))).dtype == np.float64
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int64", "f8", "double", "", None, 64, np.int32, bool])
+@pytest.mark.parametrize(
+    "dtype", ["float16", "bfloat16", "int64", "f8", "double", "", None, 64, np.int32, bool]
+)
 def test_another_dtype(dtype):
     with pytest.raises(mb.DTypeError, match="dtype must be 'float32' or 'float64', got "):
         mb.Mamba2(config(), dtype=dtype)
@@ -79,8 +81,13 @@ def test_what_a_model_is_does_not_change(name):
 
 def test_a_model_says_what_it_is():
     model = mixer()
-    assert repr(model) == f"Mamba2({config()!r}, dtype='float64', device='cpu', parameters={model.num_parameters():,})"
-    assert repr(forecaster("float32")).startswith("Mamba2Forecaster(Mamba2ForecasterConfig(mixer=Mamba2Config(")
+    assert (
+        repr(model)
+        == f"Mamba2({config()!r}, dtype='float64', device='cpu', parameters={model.num_parameters():,})"
+    )
+    assert repr(forecaster("float32")).startswith(
+        "Mamba2Forecaster(Mamba2ForecasterConfig(mixer=Mamba2Config("
+    )
 
 
 def test_models_share_a_base():

@@ -46,7 +46,9 @@ def test_float32_is_widened_exactly(tmp_path):
     model = mixer("float32")
     model.save_pretrained(tmp_path / "model")
     again = mb.Mamba2.from_pretrained(tmp_path / "model", dtype="float64")
-    assert_same(again.state_dict(), {name: value.astype("float64") for name, value in model.state_dict().items()})
+    assert_same(
+        again.state_dict(), {name: value.astype("float64") for name, value in model.state_dict().items()}
+    )
 
 
 def test_the_configuration_is_plain_json(tmp_path):
@@ -125,9 +127,7 @@ def test_a_failure_leaves_the_old_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(type(model.varmap), "save", fail)
     with pytest.raises(OSError, match="No space left"):
         model.save_pretrained(folder)
-    assert_same(
-        mb.Mamba2.from_pretrained(folder, dtype="float64").state_dict(), mixer(seed=1).state_dict()
-    )
+    assert_same(mb.Mamba2.from_pretrained(folder, dtype="float64").state_dict(), mixer(seed=1).state_dict())
     assert os.listdir(tmp_path) == ["model"]
 
 
@@ -165,7 +165,9 @@ CONFIGS = {
 def test_a_config_json_that_is_none(damage, tmp_path):
     mixer().save_pretrained(tmp_path / "model")
     contents, message = CONFIGS[damage]
-    (tmp_path / "model" / "config.json").write_bytes(contents if isinstance(contents, bytes) else contents.encode())
+    (tmp_path / "model" / "config.json").write_bytes(
+        contents if isinstance(contents, bytes) else contents.encode()
+    )
     with pytest.raises(mb.CheckpointError, match=rf"config\.json: {message}"):
         mb.Mamba2.from_pretrained(tmp_path / "model")
 

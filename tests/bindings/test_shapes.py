@@ -71,13 +71,17 @@ def test_upstream_gradients_of_another_shape():
 
 def test_a_target_of_another_shape():
     out = mixer().forward(np.zeros((2, 3, 8)))
-    with pytest.raises(mb.ShapeError, match=r"^target must have shape \(2, 3, 8\) as the output, got \(8,\)$"):
+    with pytest.raises(
+        mb.ShapeError, match=r"^target must have shape \(2, 3, 8\) as the output, got \(8,\)$"
+    ):
         out.mse_loss(np.zeros(8))
 
 
 def test_states_of_another_batch_or_model():
     model, u = mixer(), np.zeros((2, 3, 8))
-    with pytest.raises(mb.ShapeError, match=r"^state\.conv_state must have shape \(batch=2, .*got \(1, 24, 3\)"):
+    with pytest.raises(
+        mb.ShapeError, match=r"^state\.conv_state must have shape \(batch=2, .*got \(1, 24, 3\)"
+    ):
         model.forward(u, model.init_state(1))
     with pytest.raises(mb.ShapeError, match=r"^state\.conv_state must have shape .*got \(3, 24, 3\)"):
         model.step(u[:, 0], model.init_state(3))
@@ -102,7 +106,9 @@ def test_states_of_another_number_of_layers():
 def test_a_state_of_wrong_rank_or_two_batch_sizes():
     with pytest.raises(mb.ShapeError, match=r"^conv_state must have shape \(batch, conv_dim, d_conv-1\)"):
         mb.Mamba2State(np.zeros((2, 24)), np.zeros((2, 4, 4, 4)))
-    with pytest.raises(mb.ShapeError, match=r"^ssm_state must have shape \(batch=2, nheads, headdim, d_state\)"):
+    with pytest.raises(
+        mb.ShapeError, match=r"^ssm_state must have shape \(batch=2, nheads, headdim, d_state\)"
+    ):
         mb.Mamba2State(np.zeros((2, 24, 3)), np.zeros((2, 4, 16)))
     with pytest.raises(mb.ShapeError, match=r"^ssm_state must have shape \(batch=2, "):
         mb.Mamba2State(np.zeros((2, 24, 3)), np.zeros((3, 4, 4, 4)))
@@ -126,5 +132,7 @@ def test_what_is_no_list_of_states_is_a_type_error(wrong):
     model = forecaster(n_layer=1)
     with pytest.raises(TypeError, match=r"^states(\[0\])? must be a (list of )?Mamba2State"):
         model.forward(np.zeros((1, 2, 3)), wrong)
-    with pytest.raises(TypeError, match=r"^states must be a list of Mamba2State, one a layer, got Mamba2State"):
+    with pytest.raises(
+        TypeError, match=r"^states must be a list of Mamba2State, one a layer, got Mamba2State"
+    ):
         model.forward(np.zeros((1, 2, 3)), model.init_state(1)[0])

@@ -8,7 +8,17 @@ import pytest
 
 import mamba2_bridge as mb
 from assertions import assert_close, assert_results_close
-from native_models import DTYPES, OPTIONS, assert_same, by_part, forecaster, mixer, noise, noisy_state, scatter
+from native_models import (
+    DTYPES,
+    OPTIONS,
+    assert_same,
+    by_part,
+    forecaster,
+    mixer,
+    noise,
+    noisy_state,
+    scatter,
+)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -76,7 +86,9 @@ def test_a_state_of_nan_or_infinity_is_refused_by_name(part, bad):
     with pytest.raises(ValueError, match=f"^{part} holds 2 NaN or infinite values") as caught:
         mb.Mamba2State(**parts)
     assert isinstance(caught.value, mb.Mamba2BridgeError)
-    assert_same(by_part("s", mb.Mamba2State(**parts, allow_nonfinite=True)), {f"s.{k}": v for k, v in parts.items()})
+    assert_same(
+        by_part("s", mb.Mamba2State(**parts, allow_nonfinite=True)), {f"s.{k}": v for k, v in parts.items()}
+    )
 
 
 def split_run(model, u, cut):

@@ -4,7 +4,17 @@ import numpy as np
 import pytest
 
 from assertions import assert_close
-from native_models import DTYPES, OPTIONS, assert_same, by_part, forecaster, mixer, noise, noisy_state, scatter
+from native_models import (
+    DTYPES,
+    OPTIONS,
+    assert_same,
+    by_part,
+    forecaster,
+    mixer,
+    noise,
+    noisy_state,
+    scatter,
+)
 
 SEQLEN = 37
 
@@ -49,7 +59,11 @@ def test_steps_go_on_from_a_sequence_and_a_sequence_from_steps():
 def test_every_way_uses_the_present_parameters():
     model, u = mixer(), noise(1, 3, 8)
     state = noisy_state(model, 1)
-    ways = {"step": lambda: model.step(u[:, 0], state)[0], "inference": lambda: model(u), "y": lambda: model.forward(u).y}
+    ways = {
+        "step": lambda: model.step(u[:, 0], state)[0],
+        "inference": lambda: model(u),
+        "y": lambda: model.forward(u).y,
+    }
     before = {way: get() for way, get in ways.items()}
     for name in model.varmap:
         kept = model.varmap[name]

@@ -10,7 +10,9 @@ import mamba2_bridge as mb
 from native_models import DTYPES, assert_same, forecaster, mixer, noise
 
 
-@pytest.mark.parametrize("model", [mixer(), mixer("float32"), forecaster()], ids=["mixer", "float32", "forecaster"])
+@pytest.mark.parametrize(
+    "model", [mixer(), mixer("float32"), forecaster()], ids=["mixer", "float32", "forecaster"]
+)
 def test_it_is_a_mutable_mapping(model):
     varmap = model.varmap
     assert isinstance(varmap, MutableMapping)
@@ -81,9 +83,21 @@ def test_update_takes_what_a_dicts_update_takes():
 
 WRONG = {
     "unknown name": ({"E": np.ones(4)}, mb.StateDictError, "unexpected: E; nothing was loaded"),
-    "shape": ({"dt_bias": np.ones(5)}, mb.StateDictError, r"dt_bias has shape \(5,\), the model needs \(4,\)"),
-    "no broadcasting": ({"dt_bias": np.ones(())}, mb.StateDictError, r"dt_bias has shape \(\), the model needs"),
-    "same size": ({"conv1d.weight": np.ones((24, 4))}, mb.StateDictError, r"conv1d\.weight has shape \(24, 4\)"),
+    "shape": (
+        {"dt_bias": np.ones(5)},
+        mb.StateDictError,
+        r"dt_bias has shape \(5,\), the model needs \(4,\)",
+    ),
+    "no broadcasting": (
+        {"dt_bias": np.ones(())},
+        mb.StateDictError,
+        r"dt_bias has shape \(\), the model needs",
+    ),
+    "same size": (
+        {"conv1d.weight": np.ones((24, 4))},
+        mb.StateDictError,
+        r"conv1d\.weight has shape \(24, 4\)",
+    ),
     "dtype": ({"dt_bias": np.ones(4, "float32")}, mb.DTypeError, "dt_bias must be float64, got float32"),
     "integers": ({"dt_bias": [1, 1, 1, 1]}, mb.DTypeError, "dt_bias must be .*, got int64"),
     "NaN": ({"dt_bias": np.array([0, np.nan, 0, 0])}, ValueError, "dt_bias holds 1 NaN or infinite values"),
@@ -103,7 +117,9 @@ def test_a_wrong_value_sets_nothing(wrong, place):
         model.varmap.update(given)
     assert isinstance(caught.value, mb.Mamba2BridgeError)
     with pytest.raises(error, match=message):
-        model.load_state_dict(given, strict=False) if wrong != "unknown name" else model.load_state_dict(given)
+        model.load_state_dict(given, strict=False) if wrong != "unknown name" else model.load_state_dict(
+            given
+        )
     assert_same(model.state_dict(), before)
 
 

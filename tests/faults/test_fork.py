@@ -115,4 +115,6 @@ if __name__ == "__main__":
     print(True)
 """
     )
-    assert python("import runpy, sys; runpy.run_path(sys.argv[1], run_name='__main__')", str(script)).split() == ["True"]
+    assert python(
+        "import runpy, sys; runpy.run_path(sys.argv[1], run_name='__main__')", str(script)
+    ).split() == ["True"]

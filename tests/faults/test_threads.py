@@ -45,7 +45,9 @@ def test_models_of_their_own_train_side_by_side():
         model = mixer(seed=seed)
         optimizer = mb.optim.AdamW(model)
         for step in range(5):
-            grads = model.forward(noise(2, 9, 8, seed=step)).mse_loss(noise(2, 9, 8, seed=-step + 50)).backward()
+            grads = (
+                model.forward(noise(2, 9, 8, seed=step)).mse_loss(noise(2, 9, 8, seed=-step + 50)).backward()
+            )
             mb.optim.clip_grad_norm(grads, 1.0)
             optimizer.step(grads)
         return model.state_dict()

@@ -13,7 +13,11 @@ from native_models import DTYPES, by_part, noise, noisy_state, scatter
 from strategies import batches, configs, seeds, seqlens, wrong_fields
 
 quick = settings(
-    max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow], database=None
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
+    database=None,
 )
 
 
@@ -71,7 +75,11 @@ def test_the_chunk_size_changes_nothing(cfg, batch, seqlen, chunk_size, seed):
     model, u = model_of(cfg), noise(batch, seqlen, cfg.d_model, seed=seed)
     other = mb.Mamba2(replace(cfg, chunk_size=chunk_size), "float64")
     other.load_state_dict(model.state_dict())
-    state, dy, dstate = noisy_state(model, batch), noise(*u.shape, seed=seed + 1), noisy_state(model, batch, 7)
+    state, dy, dstate = (
+        noisy_state(model, batch),
+        noise(*u.shape, seed=seed + 1),
+        noisy_state(model, batch, 7),
+    )
     got, want = run(other, u, state, dy, dstate), run(model, u, state, dy, dstate)
     assert_results_close(str(cfg), got, want, "float64")
 
@@ -80,7 +88,11 @@ def test_the_chunk_size_changes_nothing(cfg, batch, seqlen, chunk_size, seed):
 @given(cfg=configs(), batch=st.integers(1, 2), seqlen=seqlens, share=st.floats(0, 1), seed=seeds)
 def test_a_sequence_may_be_cut_anywhere(cfg, batch, seqlen, share, seed):
     model, u = model_of(cfg), noise(batch, seqlen, cfg.d_model, seed=seed)
-    state, dy, dstate = noisy_state(model, batch), noise(*u.shape, seed=seed + 1), noisy_state(model, batch, 7)
+    state, dy, dstate = (
+        noisy_state(model, batch),
+        noise(*u.shape, seed=seed + 1),
+        noisy_state(model, batch, 7),
+    )
     cut = round(share * seqlen)
     first = model.forward(u[:, :cut], state)
     second = model.forward(u[:, cut:], first.state)
@@ -123,7 +135,16 @@ def test_a_wrong_field_is_named(wrong):
     sizes=st.fixed_dictionaries(
         {
             name: st.one_of(st.integers(-1, 12), st.integers(1, 2**64))
-            for name in ("d_model", "d_state", "d_conv", "expand", "headdim", "d_ssm", "ngroups", "norm_groups")
+            for name in (
+                "d_model",
+                "d_state",
+                "d_conv",
+                "expand",
+                "headdim",
+                "d_ssm",
+                "ngroups",
+                "norm_groups",
+            )
         }
     )
 )

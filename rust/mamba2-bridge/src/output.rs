@@ -69,11 +69,7 @@ impl Output {
 
     /// Vector-Jacobian product.
     #[pyo3(signature = (dy, dstates=None))]
-    fn backward(
-        &self,
-        dy: &Bound<'_, PyAny>,
-        dstates: Option<Vec<PyRef<'_, Mamba2State>>>,
-    ) -> PyResult<Gradients> {
+    fn backward(&self, dy: &Bound<'_, PyAny>, dstates: Option<Vec<PyRef<'_, Mamba2State>>>) -> PyResult<Gradients> {
         let py = dy.py();
         let (dy, dstates) = (to_tensor("dy", dy, self.dtype)?, unwrap(dstates));
         let model = read(py, &self.graph.model)?;
@@ -100,10 +96,8 @@ impl Output {
     }
 }
 
-/// A scalar made from an output, computed and kept in float64.
-///
-/// One backward, of the loss or of its output, consumes the graph.
-#[pyclass(frozen, module = "mamba2_bridge")]
+/// A scalar made from an output; the package's `Loss` wraps it.
+#[pyclass(frozen)]
 pub struct Loss {
     value: f64,
     objective: Mutex<Option<Tensor>>,
@@ -117,20 +111,7 @@ impl Loss {
         self.value
     }
 
-    fn __float__(&self) -> f64 {
-        self.value
-    }
-
-    fn __repr__(&self) -> String {
-        format!("Loss({})", self.value)
-    }
-
     /// Gradients of the loss.
-    ///
-    /// Raises
-    /// ------
-    /// GraphError
-    ///     A second backward, or parameters that have changed since the forward pass.
     fn backward(&self, py: Python<'_>) -> PyResult<Gradients> {
         let model = read(py, &self.graph.model)?;
         let output = self.graph.take(py)?;
