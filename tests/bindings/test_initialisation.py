@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import mamba2_bridge as mb
-from native_models import OPTIONS, assert_same, config, forecaster, mixer
+from native_models import OPTIONS, assert_same, config, forecaster
 
 MANY = {"d_model": 256, "headdim": 1, "d_state": 16}
 

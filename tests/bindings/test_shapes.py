@@ -94,7 +94,7 @@ def test_states_of_another_number_of_layers():
     model, x = forecaster(n_layer=3), np.zeros((2, 4, 3))
     with pytest.raises(mb.ShapeError, match=r"must have shape \(3,\): one state for each layer, got \(2,\)"):
         model.forward(x, model.init_state(2)[:2])
-    with pytest.raises(mb.ShapeError, match=r"one state for each layer, got \(4,\)"):
+    with pytest.raises(mb.ShapeError, match=r"one state for each layer, got \(6,\)"):
         model.step(x[:, 0], model.init_state(2) * 2)
     with pytest.raises(mb.ShapeError, match=r"^dstate must have shape \(3,\)"):
         model.forward(x).backward(np.zeros((2, 2)), [])
