@@ -10,8 +10,8 @@ from assertions import assert_close
 from native_models import DTYPES, assert_same, forecaster, mixer, noise
 
 MAKE = {
-    "AdamW": lambda model, **options: mb.optim.AdamW(model, **options),
-    "SGD": lambda model, **options: mb.optim.SGD(model, **options),
+    "AdamW": mb.optim.AdamW,
+    "SGD": mb.optim.SGD,
     "momentum": lambda model, **options: mb.optim.SGD(model, momentum=0.9, **options),
     "Nesterov": lambda model, **options: mb.optim.SGD(model, momentum=0.9, nesterov=True, **options),
 }

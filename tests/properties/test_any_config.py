@@ -149,7 +149,7 @@ def test_a_wrong_field_is_named(wrong):
     )
 )
 def test_sizes_work_or_are_refused_by_name(sizes):
-    """Every combination gives a configuration whose sizes agree, or an error that names a field and its value."""
+    """A configuration whose sizes agree, or an error that names a field and its value."""
     try:
         cfg = mb.Mamba2Config(**sizes)
     except mb.ConfigError as error:

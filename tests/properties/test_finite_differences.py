@@ -28,7 +28,7 @@ def check(what, value_at, want, scale):
 
 
 def problem(model, seqlen=37, batch=2):
-    """A scalar made of outputs and final states with random weights; its gradients; and the point it is at."""
+    """A scalar of outputs and final states at random weights, its gradients, and the point it is at."""
     u, state = noise(batch, seqlen, 8, seed=11), noisy_state(model, batch, 12)
     dy, dstate = noise(batch, seqlen, 8, seed=13), noisy_state(model, batch, 14)
 

@@ -43,7 +43,8 @@ pub fn set_num_threads(n: &Bound<'_, PyAny>) -> PyResult<()> {
 /// How many threads compute: what was set, else `RAYON_NUM_THREADS`, else the processors this process may use.
 #[pyfunction]
 pub fn get_num_threads() -> usize {
-    let from_environment = || std::env::var("RAYON_NUM_THREADS").ok()?.parse().ok().filter(|n| (1..=MAX_THREADS).contains(n));
+    let from_environment =
+        || std::env::var("RAYON_NUM_THREADS").ok()?.parse().ok().filter(|n| (1..=MAX_THREADS).contains(n));
     match THREADS.load(Ordering::Relaxed) {
         0 => from_environment().unwrap_or_else(|| std::thread::available_parallelism().map_or(1, Into::into)),
         n => n,
