@@ -167,8 +167,8 @@ def test_a_signal_without_consequence_interrupts_nothing():
     code = f"""{PREPARE}
 seen = []
 signal.signal(signal.SIGALRM, lambda *_: seen.append(1))
-signal.setitimer(signal.ITIMER_REAL, 0.02, 0.02)
-assert_same(run(model, u[:, :1000]), run(model, u[:, :1000]))
+signal.setitimer(signal.ITIMER_REAL, 0.005, 0.005)
+assert_same(run(model, u[:, :300]), run(model, u[:, :300]))
 signal.setitimer(signal.ITIMER_REAL, 0)
 print(len(seen) > 3)
 """

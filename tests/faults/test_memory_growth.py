@@ -24,9 +24,9 @@ def growth(step, warm_up, steps):
 LOOPS = {
     "training": (
         """
-model = forecaster("float32")
+model = forecaster("float32", n_layer=1)
 optimizer = mb.optim.AdamW(model)
-x, target = noise(4, 20, 3, dtype="float32"), noise(4, 2, dtype="float32")
+x, target = noise(2, 6, 3, dtype="float32"), noise(2, 2, dtype="float32")
 def step():
     loss = model.forward(x).mse_loss(target)
     loss.item()
