@@ -50,6 +50,32 @@ def test_a_kill_leaves_a_whole_model(kind, tmp_path):
         assert_same(found, known[0] if found["A_log"].tobytes() == known[0]["A_log"].tobytes() else known[1])
 
 
+@pytest.mark.parametrize("kind", SAVES)
+def test_a_reader_finds_a_whole_model_at_any_moment(kind, tmp_path):
+    """What a kill would leave is what a reader sees: never nothing, never half."""
+    model = mb.Mamba2(mb.Mamba2Config(d_model=96, headdim=16))
+    target = tmp_path / "model"
+    model.varmap.save(target) if kind == "file" else model.save_pretrained(target)
+    child = subprocess.Popen(
+        [sys.executable, "-c", WRITE_FOREVER.replace("SAVE", SAVES[kind]), str(target)],
+        stdout=subprocess.PIPE,
+        env=child_environment(),
+    )
+    with child:
+        try:
+            assert child.stdout.readline() == b"ready\n"
+            seen, until = set(), time.monotonic() + 2
+            while time.monotonic() < until:
+                if kind == "file":
+                    model.varmap.load(target)
+                else:
+                    model = mb.Mamba2.from_pretrained(target)
+                seen.add(model.varmap["A_log"].tobytes() + model.varmap["out_proj.weight"].tobytes())
+        finally:
+            child.kill()
+    assert len(seen) == 2
+
+
 LIMITED = """
 import errno, resource, signal, sys
 import mamba2_bridge as mb
