@@ -23,6 +23,8 @@ const FORKED_WAIT: Duration = Duration::from_secs(2);
 const STACK: usize = 64 << 20;
 
 const MAX_THREADS: usize = 1024;
+/// Where Candle reads the size of its pool.
+const CANDLE_THREADS: &str = "CANDLE_NUM_THREADS";
 
 static THREADS: AtomicUsize = AtomicUsize::new(0);
 static POOL: Mutex<Option<(u32, Arc<ThreadPool>)>> = Mutex::new(None);
@@ -43,16 +45,32 @@ pub fn set_num_threads(n: &Bound<'_, PyAny>) -> PyResult<()> {
 /// How many threads compute: what was set, else `RAYON_NUM_THREADS`, else the processors this process may use.
 #[pyfunction]
 pub fn get_num_threads() -> usize {
-    let from_environment = || std::env::var("RAYON_NUM_THREADS").ok()?.parse().ok().filter(|n| (1..=MAX_THREADS).contains(n));
+    let from_environment =
+        || std::env::var("RAYON_NUM_THREADS").ok()?.parse().ok().filter(|n| (1..=MAX_THREADS).contains(n));
     match THREADS.load(Ordering::Relaxed) {
         0 => from_environment().unwrap_or_else(|| std::thread::available_parallelism().map_or(1, Into::into)),
         n => n,
     }
 }
 
-/// Remembers which process loaded the module.
+/// Remembers which process loaded the module, and keeps Candle's elementwise operations on the thread that calls them.
+///
+/// Candle would split them over a pool of its own, whose threads spin, ignore [`set_num_threads`] and are gone after a fork,
+/// where the next operation would wait for them forever.
 pub fn loaded() {
     LazyLock::force(&LOADED_BY);
+    let before = std::env::var_os(CANDLE_THREADS);
+    // SAFETY: this runs once, while the module is imported and the GIL is held, so no other Python thread reads or
+    // writes the environment.
+    unsafe { std::env::set_var(CANDLE_THREADS, "1") };
+    candle_core::utils::barrier_pool(); // reads the variable now and never again
+    // SAFETY: as above.
+    unsafe {
+        match before {
+            Some(value) => std::env::set_var(CANDLE_THREADS, value),
+            None => std::env::remove_var(CANDLE_THREADS),
+        }
+    }
 }
 
 /// The pool, made anew where the number of threads has changed or where this is a forked child: threads don't survive a fork.
