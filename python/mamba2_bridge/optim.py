@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any
 
 from mamba2_bridge import _native
@@ -65,7 +66,7 @@ class Optimizer:
         Raises
         ------
         StateDictError
-            An entry is missing, or belongs to another optimizer or another model.
+            An entry is missing, isn't a number, or belongs to another optimizer or another model.
         ShapeError, DTypeError
             A moment that doesn't fit its parameter.
         """
@@ -74,10 +75,10 @@ class Optimizer:
             if "." in name:
                 arrays[name] = value
             elif name != "step":
-                scalars[name] = float(value)
+                scalars[name] = _number(name, value)
         if "step" not in state:
             raise StateDictError("step is missing; nothing was loaded")
-        self._native.load_state(int(state["step"]), scalars, arrays)
+        self._native.load_state(_step(state["step"]), scalars, arrays)
 
 
 class AdamW(Optimizer):
@@ -203,3 +204,20 @@ def _pair(name: str, values: Sequence[float]) -> tuple[float, float]:
         return float(first), float(second)
     except (TypeError, ValueError):
         raise ConfigError(f"{name} must be a pair of numbers, got {values!r}") from None
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise StateDictError(f"{name} must be a number, got {value!r}; nothing was loaded") from None
+
+
+def _step(value: Any) -> int:
+    try:
+        step = operator.index(value)
+    except TypeError:
+        step = -1
+    if not 0 <= step < 2**63:
+        raise StateDictError(f"step must be a count of steps, got {value!r}; nothing was loaded")
+    return step

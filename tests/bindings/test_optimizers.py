@@ -10,8 +10,8 @@ from assertions import assert_close
 from native_models import DTYPES, assert_same, forecaster, mixer, noise
 
 MAKE = {
-    "AdamW": lambda model, **options: mb.optim.AdamW(model, **options),
-    "SGD": lambda model, **options: mb.optim.SGD(model, **options),
+    "AdamW": mb.optim.AdamW,
+    "SGD": mb.optim.SGD,
     "momentum": lambda model, **options: mb.optim.SGD(model, momentum=0.9, **options),
     "Nesterov": lambda model, **options: mb.optim.SGD(model, momentum=0.9, nesterov=True, **options),
 }
@@ -89,7 +89,7 @@ def test_a_learning_rate_of_zero_moves_nothing(kind):
     [
         (["D"], ["D"]),
         (["*.weight"], ["in_proj.weight", "conv1d.weight", "norm.weight", "out_proj.weight"]),
-        (["A_log", "conv1d.*"], ["A_log", "conv1d.weight", "conv1d.bias"]),
+        (["A_log", "conv1d.*"], ["conv1d.weight", "conv1d.bias", "A_log"]),
         (("*",), list(mixer().varmap)),
         ([], []),
     ],
@@ -215,7 +215,10 @@ BROKEN = {
         mb.StateDictError,
         r"unexpected: max\.D",
     ),
-    "a step that is none": (lambda state: {**state, "step": -1}, (OverflowError, ValueError), ""),
+    "a negative step": (lambda state: {**state, "step": -1}, mb.StateDictError, "step must be a count"),
+    "half a step": (lambda state: {**state, "step": 1.5}, mb.StateDictError, "step must be a count"),
+    "an endless step": (lambda state: {**state, "step": 2**64}, mb.StateDictError, "step must be a count"),
+    "no number": (lambda state: {**state, "eps": "tiny"}, mb.StateDictError, "eps must be a number"),
 }
 
 

@@ -196,7 +196,7 @@ def test_a_configuration_that_does_not_describe_the_weights(tmp_path):
     with pytest.raises(mb.StateDictError, match=r"^unexpected: in_proj\.bias, out_proj\.bias"):
         mb.Mamba2.from_pretrained(tmp_path / "model")
     mixer(d_state=5).varmap.save(tmp_path / "model" / "model.safetensors")
-    with pytest.raises(mb.StateDictError, match="has shape .*, the model needs"):
+    with pytest.raises(mb.StateDictError, match=r"has shape .*, the model needs"):
         mb.Mamba2.from_pretrained(tmp_path / "model")
 
 

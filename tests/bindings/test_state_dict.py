@@ -36,7 +36,7 @@ def test_strict_wants_exactly_the_models_names():
         model.load_state_dict(given)
     assert str(caught.value) == "missing: A_log, D; unexpected: E, F; nothing was loaded"
     assert isinstance(caught.value, KeyError)
-    with pytest.raises(mb.StateDictError, match="^missing: in_proj.weight, "):
+    with pytest.raises(mb.StateDictError, match=r"^missing: in_proj.weight, "):
         model.load_state_dict({})
     assert_same(model.state_dict(), before)
 
@@ -88,7 +88,7 @@ def test_another_models_parameters_are_not_loaded():
 def test_nan_only_where_it_is_allowed():
     model = mixer()
     given = {**model.state_dict(), "D": np.full(4, np.nan)}
-    with pytest.raises(ValueError, match="^D holds 4 NaN"):
+    with pytest.raises(ValueError, match=r"^D holds 4 NaN"):
         model.load_state_dict(given)
     assert model.load_state_dict(given, allow_nonfinite=True) == ([], [])
     assert np.isnan(model.varmap["D"]).all()

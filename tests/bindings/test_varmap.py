@@ -35,7 +35,7 @@ def test_a_name_that_there_is_not(name):
     assert name not in model.varmap
     with pytest.raises(KeyError):
         model.varmap[name]
-    with pytest.raises(mb.StateDictError, match="unexpected: .*nothing was loaded"):
+    with pytest.raises(mb.StateDictError, match=r"unexpected: .*nothing was loaded"):
         model.varmap[name] = np.ones(4)
     with pytest.raises(mb.StateDictError):
         model.varmap.setdefault(name, np.ones(4))

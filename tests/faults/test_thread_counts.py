@@ -14,7 +14,8 @@ from native_models import noise, run
 
 cfg = mb.Mamba2Config(d_model=48, d_state=16, headdim=16, ngroups=2, chunk_size=64)
 results = run(mb.Mamba2(cfg, sys.argv[1]), noise(2, 150, 48, dtype=sys.argv[1]))
-print(mb.get_num_threads(), hashlib.sha256(b"".join(value.tobytes() for value in results.values())).hexdigest())
+data = b"".join(value.tobytes() for value in results.values())
+print(mb.get_num_threads(), hashlib.sha256(data).hexdigest())
 """
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import mamba2_bridge as mb
-from native_models import assert_same, mixer, noise, noisy_state, run
+from native_models import assert_same, mixer, noise, noisy_state, python, run
 
 WAIT = 60
 
@@ -170,3 +170,33 @@ def test_everything_at_once(tmp_path):
         together(train, train, gradients, files, read, threads)
     finally:
         mb.set_num_threads(before)
+
+
+def test_a_folder_written_by_many_is_one_of_theirs(tmp_path):
+    models = [mixer(seed=seed) for seed in range(4)]
+    known = {model.varmap["A_log"].tobytes(): model.state_dict() for model in models}
+    for turn in range(5):
+        folder = tmp_path / str(turn)
+        together(*(lambda model=model, folder=folder: model.save_pretrained(folder) for model in models))
+        found = mb.Mamba2.from_pretrained(folder, dtype="float64").state_dict()
+        assert_same(found, known[found["A_log"].tobytes()])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1", "2", "3", "4"]
+
+
+def test_a_process_ends_while_threads_compute():
+    code = """
+import threading
+from native_models import mixer, noise
+
+model, u = mixer(), noise(4, 2000, 8)
+def loop():
+    while True:
+        out = model.forward(u)
+        out.mse_loss(u).backward()
+for _ in range(3):
+    threading.Thread(target=loop, daemon=True).start()
+kept = [model.forward(u[:1, :20]) for _ in range(3)]
+print(len(kept))
+"""
+    for _ in range(3):
+        assert python(code).split() == ["3"]

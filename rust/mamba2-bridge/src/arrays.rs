@@ -75,6 +75,8 @@ fn copy(what: &str, array: &Bound<'_, PyUntypedArray>, dtype: DType) -> PyResult
 
 fn copy_as<T: Element + WithDType>(what: &str, array: &Bound<'_, PyUntypedArray>) -> PyResult<Var> {
     let py = array.py();
+    // A broadcast array can be of any size without holding memory.
+    let mut values = mamba2::memory::reserve(array.len(), what).or_raise(py)?;
     let aligned: bool = array.getattr("flags")?.getattr("aligned")?.extract()?;
     let array = if aligned && array.dtype().is_native_byteorder() != Some(false) {
         array.clone()
@@ -83,8 +85,6 @@ fn copy_as<T: Element + WithDType>(what: &str, array: &Bound<'_, PyUntypedArray>
     };
     let array = array.cast::<PyArrayDyn<T>>()?;
     let view = array.try_readonly().map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
-    // A broadcast array can be of any size without holding memory.
-    let mut values = mamba2::memory::reserve(array.len(), what).or_raise(py)?;
     match view.as_slice() {
         Ok(contiguous) if array.is_c_contiguous() => values.extend_from_slice(contiguous),
         _ => values.extend(view.as_array().iter().copied()),

@@ -19,7 +19,8 @@ pub fn raise(py: Python<'_>, error: &Error) -> PyErr {
         Error::Io { path, source } => {
             // With number, text and file name, OSError makes itself the fitting subclass.
             return match source.raw_os_error() {
-                Some(number) => PyOSError::new_err((number, strerror(source), path.display().to_string())),
+                Some(number) => PyOSError::new_err((number, strerror(source), path.clone().into_os_string())),
+                None if source.kind() == std::io::ErrorKind::OutOfMemory => PyMemoryError::new_err(error.to_string()),
                 None => PyOSError::new_err(error.to_string()),
             };
         }

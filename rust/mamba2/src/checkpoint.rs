@@ -8,6 +8,7 @@ use indexmap::IndexMap;
 
 use crate::error::{Error, Result};
 use crate::files;
+use crate::memory;
 use crate::params::{Incompatible, Parameters};
 
 impl Parameters {
@@ -47,6 +48,11 @@ impl Parameters {
 
 /// The tensors of a safetensors file by name, sorted.
 pub fn read(path: &Path) -> Result<IndexMap<String, Tensor>> {
+    let kind = std::fs::metadata(path).map_err(|source| Error::io(path, source))?;
+    if !kind.is_file() && !kind.is_dir() {
+        return Err(Error::checkpoint(path, "not a regular file")); // a pipe or a device may never end
+    }
+    memory::check(usize::try_from(kind.len()).ok(), &path.display().to_string())?;
     let bytes = std::fs::read(path).map_err(|source| Error::io(path, source))?;
     let unsound = |error: String| Error::checkpoint(path, format!("not a sound safetensors file: {error}"));
     safetensors::SafeTensors::deserialize(&bytes).map_err(|error| unsound(error.to_string()))?;

@@ -91,12 +91,12 @@ pub enum Error {
         source: std::io::Error,
     },
     /// More memory than there is.
-    #[error("not enough memory for {what}: {elements} elements")]
+    #[error("not enough memory for {what}: {bytes} bytes")]
     OutOfMemory {
         /// What was to be allocated.
         what: String,
-        /// Its number of elements.
-        elements: usize,
+        /// Its size.
+        bytes: usize,
     },
     /// The computation was asked to stop.
     #[error("interrupted")]

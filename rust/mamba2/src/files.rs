@@ -1,6 +1,6 @@
 //! Files that are written beside and renamed: a full disk or a kill in between leaves the old ones intact.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::Path;
 
 use crate::error::{Error, Result};
@@ -28,8 +28,10 @@ fn new_file(path: &Path) -> std::io::Result<std::fs::File> {
 /// Puts the folder `staged` in the place of `target`, which lies in the same file system, and removes what was there.
 pub fn replace_folder(staged: &Path, target: &Path) -> Result<()> {
     let failed = |source| Error::io(target, source);
-    if !target.exists() {
-        return std::fs::rename(staged, target).map_err(failed);
+    // Whether there is such a folder is for the file system to say: another process may make it meanwhile.
+    match std::fs::rename(staged, target) {
+        Err(error) if matches!(error.kind(), ErrorKind::DirectoryNotEmpty | ErrorKind::AlreadyExists) => {}
+        done => return done.map_err(failed),
     }
     exchange(staged, target).map_err(failed)?;
     std::fs::remove_dir_all(staged).map_err(|source| Error::io(staged, source))

@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::forecaster::{Mamba2Forecaster, Mamba2ForecasterConfig};
 use crate::gradients::{Gradients, collect};
 use crate::loss;
+use crate::memory;
 use crate::mixer::Mamba2;
 use crate::network::Network;
 use crate::params::{ParamSpec, Parameters};
@@ -55,6 +56,9 @@ impl Model {
     /// A new model with parameters that start from `seed`.
     pub fn new(architecture: &Architecture, dtype: DType, device: &Device, seed: u64) -> Result<Self> {
         let specs = architecture.parameters()?;
+        let sizes = specs.iter().map(|spec| spec.shape.iter().product::<usize>());
+        let elements = sizes.fold(Some(0_usize), |sum, size| sum?.checked_add(size));
+        memory::check(elements.and_then(|elements| elements.checked_mul(dtype.size_in_bytes())), "the parameters")?;
         let varmap = VarMap::new();
         let network = architecture.build(VarBuilder::from_varmap(&varmap, dtype, device), seed)?;
         let parameters = Parameters::new(varmap, &specs)?;
