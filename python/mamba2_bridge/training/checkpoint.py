@@ -68,7 +68,7 @@ def load(trainer: Trainer, folder: Path) -> None:
     folder = existing_folder(folder)
     try:
         state = read_json(folder / "state.json")
-        with np.load(folder / "state.npz", allow_pickle=False) as file:
+        with (folder / "state.npz").open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         progress = Progress(
             step=state["step"],

@@ -71,7 +71,7 @@ def _draw_by_parameter(axes: Axes, evaluations: list[Evaluation], what: str, tit
             ls="-:"[number // 10 % 2],
         )
     axes.set(title=title, xlabel="step", yscale="log")
-    axes.legend(fontsize=5, ncols=2)
+    axes.legend(fontsize=5, loc="center left", bbox_to_anchor=(1.0, 0.5))
 
 
 def _draw_predictions(
@@ -82,10 +82,7 @@ def _draw_predictions(
     axes.plot(
         at, test["prediction"].to_numpy(), "C1", lw=1, label=f"prediction, {result.config.horizon} ahead"
     )
-    errors = [
-        f"model {result.test.rmse:.4g}",
-        *(f"{name} {one.rmse:.4g}" for name, one in result.baselines.items()),
-    ]
-    axes.set_title(f"{result.config.target}, test part; RMSE: " + ", ".join(errors), fontsize=8, wrap=True)
-    axes.set_xlabel(result.config.time or "row")
-    axes.legend(fontsize="small")
+    errors = {"model": result.test, **result.baselines}
+    legend = "RMSE\n" + "\n".join(f"{one.rmse:.4g}  {name}" for name, one in errors.items())
+    axes.set(title=f"{result.config.target}, test part", xlabel=result.config.time or "row")
+    axes.legend(fontsize=7, title=legend, title_fontsize=7)
