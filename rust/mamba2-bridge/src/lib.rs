@@ -1,1 +1,45 @@
-//! x
+//! Python bindings of `mamba2`: conversion, one call, conversion. The package's Python files wrap what is here.
+
+mod arrays;
+mod config;
+mod errors;
+mod gradients;
+mod model;
+mod optim;
+mod output;
+mod runtime;
+mod state;
+
+use pyo3::prelude::*;
+
+/// Keeps freed memory: with the system's allocator, long sequences are dominated by page faults.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// The native module of `mamba2_bridge`.
+#[pymodule]
+mod _native {
+    #[pymodule_export]
+    use crate::config::{ForecasterConfig, MixerConfig};
+    #[pymodule_export]
+    use crate::gradients::Gradients;
+    #[pymodule_export]
+    use crate::model::{Model, replace_folder, write_file};
+    #[pymodule_export]
+    use crate::optim::{Optimizer, clip_grad_norm};
+    #[pymodule_export]
+    use crate::output::{Loss, Output};
+    #[pymodule_export]
+    use crate::runtime::{get_num_threads, set_num_threads};
+    #[pymodule_export]
+    use crate::state::Mamba2State;
+
+    use super::{Bound, PyModule, PyModuleMethods, PyResult};
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        crate::runtime::loaded();
+        module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        module.add("NO_DECAY", mamba2::optim::DEFAULT_NO_DECAY)
+    }
+}

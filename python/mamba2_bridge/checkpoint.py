@@ -1,0 +1,100 @@
+"""A model as a folder: ``config.json`` and ``model.safetensors``."""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mamba2_bridge import _native
+from mamba2_bridge.exceptions import CheckpointError, ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from os import PathLike
+
+    from mamba2_bridge.varmap import VarMap
+
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+_KIND = "model_class"
+_FORMAT = "format"
+_OURS = "mamba2_bridge"
+
+
+def save(folder: str | PathLike[str], kind: str, config: Mapping[str, Any], varmap: VarMap) -> None:
+    """Write a model to ``folder``: made beside it and renamed, so it is there whole or not at all.
+
+    Parameters
+    ----------
+    folder
+        Replaced where it is such a folder already.
+    kind
+        Name of the model's class.
+    config
+        `to_dict` of the model's configuration.
+    varmap
+        The parameters.
+    """
+    target = Path(folder)
+    if target.exists() and not _is_replaceable(target):
+        raise CheckpointError(f"{target} is there and holds no model: it is not replaced")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".writing-", dir=target.parent) as beside:
+        staged = Path(beside) / "model"
+        staged.mkdir()
+        written = {_FORMAT: _OURS, _KIND: kind, **_to_json(config)}
+        text = json.dumps(written, indent=2, allow_nan=False) + "\n"
+        _native.write_file(staged / CONFIG, text.encode())
+        varmap.save(staged / WEIGHTS)
+        _native.replace_folder(staged, target)
+
+
+def read_config(folder: str | PathLike[str], kind: str, config_class: type[Any]) -> Any:
+    """Read the configuration of a folder that holds a model of the class named ``kind``."""
+    path = Path(folder) / CONFIG
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise CheckpointError(f"{path}: not a JSON file: {error}") from None
+    if not isinstance(values, dict) or values.pop(_FORMAT, None) != _OURS:
+        raise CheckpointError(f"{path}: not a configuration that mamba2_bridge wrote")
+    found = values.pop(_KIND, None)
+    if found != kind:
+        raise CheckpointError(f"{path}: holds a {found}, not a {kind}")
+    try:
+        return config_class.from_dict(_from_json(values))
+    except ConfigError as error:
+        raise CheckpointError(f"{path}: {error}") from None
+
+
+def weights(folder: str | PathLike[str]) -> Path:
+    """Path of the parameters in a folder."""
+    return Path(folder) / WEIGHTS
+
+
+def _is_replaceable(target: Path) -> bool:
+    return target.is_dir() and ((target / CONFIG).exists() or not any(target.iterdir()))
+
+
+def _to_json(value: Any) -> Any:
+    """Infinity as ``{"__float__": "Infinity"}``: JSON has no number for it."""
+    if isinstance(value, float) and math.isinf(value):
+        return {"__float__": "Infinity" if value > 0 else "-Infinity"}
+    if isinstance(value, dict):
+        return {key: _to_json(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_to_json(inner) for inner in value]
+    return value
+
+
+def _from_json(value: Any) -> Any:
+    if isinstance(value, dict):
+        if value.keys() == {"__float__"}:
+            return float(value["__float__"])
+        return {key: _from_json(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return tuple(_from_json(inner) for inner in value)
+    return value

@@ -1,0 +1,93 @@
+"""Gradients as a mapping from the parameters' names to arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from mamba2_bridge import _native
+
+_S = TypeVar("_S")
+
+
+class Gradients(Mapping[str, Any], Generic[_S]):
+    """What a backward pass gives: every parameter's gradient by name, in the model's order.
+
+    Gradients stay native until they are read; reading gives copies.
+
+    Attributes
+    ----------
+    input
+        Gradient to the input, of its shape.
+    state
+        Gradients to the initial state (a `Mamba2State`; for a stack, a list of them); None where none was
+        given.
+
+    Notes
+    -----
+    Two backward passes don't accumulate by themselves, unlike in PyTorch: add them with `add_`.
+    """
+
+    def __init__(self, native: _native.Gradients, unwrap: Callable[[list[_native.Mamba2State]], _S]) -> None:
+        self._native = native
+        self._unwrap = unwrap
+        self._names = dict.fromkeys(native.names())
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        """Give a copy of one parameter's gradient."""
+        value = self._native.get(name) if isinstance(name, str) else None
+        if value is None:
+            raise KeyError(name)
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names, in the model's order."""
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        """Give the number of parameters."""
+        return len(self._names)
+
+    def __contains__(self, name: object) -> bool:
+        """Tell whether there is such a parameter, without a copy."""
+        return name in self._names
+
+    def __repr__(self) -> str:
+        """List names and norms."""
+        return f"Gradients({', '.join(f'{name}: |g|={norm:.3g}' for name, norm in self.norms().items())})"
+
+    @property
+    def input(self) -> NDArray[Any]:
+        """A copy of the gradient to the input."""
+        return self._native.input
+
+    @property
+    def state(self) -> _S | None:
+        """Gradients to the initial state, None where none was given."""
+        states = self._native.states
+        return None if states is None else self._unwrap(states)
+
+    def add_(self, other: Gradients[Any]) -> Gradients[_S]:
+        """Add another backward's gradients of the same parameters in place; ``input`` and ``state`` stay.
+
+        Raises
+        ------
+        MissingGradientError, StateDictError, ShapeError, DTypeError
+            Gradients of other parameters.
+        """
+        self._native.add(other._native)
+        return self
+
+    def scale_(self, factor: float) -> Gradients[_S]:
+        """Multiply the gradients of all parameters in place; ``input`` and ``state`` stay."""
+        self._native.scale(float(factor))
+        return self
+
+    def norms(self) -> dict[str, float]:
+        """Euclidean norm of each parameter's gradient, summed in float64."""
+        return cast("dict[str, float]", self._native.norms())

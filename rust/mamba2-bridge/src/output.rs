@@ -1,0 +1,132 @@
+//! What a forward pass gives: output, states, and one backward.
+
+use std::sync::Arc;
+
+use candle_core::{DType, Tensor};
+use parking_lot::{Mutex, RwLock};
+use pyo3::prelude::*;
+
+use crate::arrays::{to_array, to_tensor};
+use crate::errors::{OrRaise, bridge_error};
+use crate::gradients::Gradients;
+use crate::runtime::{compute, read};
+use crate::state::{Mamba2State, unwrap, wrap};
+
+/// A graph that one backward consumes.
+struct Graph {
+    output: Mutex<Option<mamba2::Output>>,
+    model: Arc<RwLock<mamba2::Model>>,
+}
+
+impl Graph {
+    fn take(&self, py: Python<'_>) -> PyResult<mamba2::Output> {
+        self.output.lock().take().ok_or_else(|| gone(py))
+    }
+}
+
+fn gone(py: Python<'_>) -> PyErr {
+    let message = "backward was called on this output before and has freed its graph: run forward again";
+    bridge_error(py, "GraphError", message)
+}
+
+/// Output and states of a forward pass; the package's output classes wrap it.
+#[pyclass(frozen)]
+pub struct Output {
+    y: Tensor,
+    states: Vec<mamba2::State>,
+    graph: Arc<Graph>,
+    dtype: DType,
+}
+
+impl Output {
+    pub fn new(output: mamba2::Output, model: Arc<RwLock<mamba2::Model>>, dtype: DType) -> Self {
+        let states = output.states().iter().map(mamba2::State::detach).collect();
+        let y = output.y().detach();
+        Self { y, states, graph: Arc::new(Graph { output: Mutex::new(Some(output)), model }), dtype }
+    }
+}
+
+#[pymethods]
+impl Output {
+    /// A copy of the output.
+    #[getter]
+    fn y<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        to_array(py, &self.y)
+    }
+
+    /// The states after the last token.
+    #[getter]
+    fn states(&self) -> Vec<Mamba2State> {
+        wrap(&self.states)
+    }
+
+    /// Vector-Jacobian product.
+    #[pyo3(signature = (dy, dstates=None))]
+    fn backward(
+        &self,
+        dy: &Bound<'_, PyAny>,
+        dstates: Option<Vec<PyRef<'_, Mamba2State>>>,
+    ) -> PyResult<Gradients> {
+        let py = dy.py();
+        let (dy, dstates) = (to_tensor("dy", dy, self.dtype)?, unwrap(dstates));
+        let model = read(py, &self.graph.model)?;
+        // Upstream gradients that don't fit leave the graph for another try.
+        match &*self.graph.output.lock() {
+            Some(output) => output.check_upstream(&model, &dy, dstates.as_deref()).or_raise(py)?,
+            None => return Err(gone(py)),
+        }
+        let output = self.graph.take(py)?;
+        compute(py, move || output.backward(&model, &dy, dstates.as_deref())).map(Gradients::new)
+    }
+
+    /// Mean squared error against `target`.
+    fn mse_loss(&self, target: &Bound<'_, PyAny>) -> PyResult<Loss> {
+        let py = target.py();
+        let target = to_tensor("target", target, self.dtype)?;
+        let objective = match &*self.graph.output.lock() {
+            Some(output) => output.mse_loss(&target).or_raise(py)?,
+            None => return Err(gone(py)),
+        };
+        let value = objective.to_scalar().or_raise(py)?;
+        Ok(Loss { value, objective: Mutex::new(Some(objective)), graph: self.graph.clone() })
+    }
+}
+
+/// A scalar made from an output, computed and kept in float64.
+///
+/// One backward, of the loss or of its output, consumes the graph.
+#[pyclass(frozen, module = "mamba2_bridge")]
+pub struct Loss {
+    value: f64,
+    objective: Mutex<Option<Tensor>>,
+    graph: Arc<Graph>,
+}
+
+#[pymethods]
+impl Loss {
+    /// The value as a Python float.
+    fn item(&self) -> f64 {
+        self.value
+    }
+
+    fn __float__(&self) -> f64 {
+        self.value
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Loss({})", self.value)
+    }
+
+    /// Gradients of the loss.
+    ///
+    /// Raises
+    /// ------
+    /// GraphError
+    ///     A second backward, or parameters that have changed since the forward pass.
+    fn backward(&self, py: Python<'_>) -> PyResult<Gradients> {
+        let model = read(py, &self.graph.model)?;
+        let output = self.graph.take(py)?;
+        let objective = self.objective.lock().take().ok_or_else(|| gone(py))?;
+        compute(py, move || output.backward_from(&model, &objective)).map(Gradients::new)
+    }
+}

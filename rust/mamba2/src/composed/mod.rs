@@ -1,0 +1,80 @@
+//! The mixer core in Candle's own differentiable operations: any device, and the readable reference of the kernels.
+
+mod carry;
+mod conv;
+mod gated_norm;
+mod ssd;
+
+use candle_core::Tensor;
+
+use crate::config::Mamba2Config;
+use crate::dims::Dims;
+use crate::error::Result;
+use crate::interrupt;
+use crate::ops;
+use crate::state::State;
+
+pub use gated_norm::rms_norm;
+pub use ssd::ssd;
+
+/// The parameters between the two projections.
+#[derive(Debug, Clone)]
+pub struct CoreParams {
+    /// (`conv_dim`, 1, `d_conv`).
+    pub conv_weight: Tensor,
+    /// (`conv_dim`).
+    pub conv_bias: Option<Tensor>,
+    /// (nheads).
+    pub dt_bias: Tensor,
+    /// (nheads).
+    pub a_log: Tensor,
+    /// (nheads), or (`d_ssm`) with `D_has_hdim`.
+    pub d: Tensor,
+    /// (`d_ssm`), with rmsnorm.
+    pub norm_weight: Option<Tensor>,
+}
+
+/// Everything between the projections (mamba2.md, steps 1 to 6).
+///
+/// `zxbcdt` (batch, seqlen, `d_in_proj`) with seqlen and batch at least 1 -> y (batch, seqlen, `d_inner`) and the state
+/// after the last token. Differentiable in every tensor.
+pub fn mixer_core(
+    config: &Mamba2Config,
+    dims: &Dims,
+    zxbcdt: &Tensor,
+    params: &CoreParams,
+    state: &State,
+) -> Result<(Tensor, State)> {
+    let (batch, seqlen, _) = zxbcdt.dims3()?;
+    let Dims { d_ssm, d_mlp, nheads, headdim, ngroups, d_state, conv_dim, .. } = *dims;
+    let bc = ngroups * d_state;
+
+    let (z0, x0) = (zxbcdt.narrow(2, 0, d_mlp)?, zxbcdt.narrow(2, d_mlp, d_mlp)?);
+    let z = zxbcdt.narrow(2, 2 * d_mlp, d_ssm)?;
+    let xbc = zxbcdt.narrow(2, 2 * d_mlp + d_ssm, conv_dim)?;
+    let dt = zxbcdt.narrow(2, 2 * d_mlp + d_ssm + conv_dim, nheads)?;
+
+    let (xbc, conv_state) = conv::conv_silu(&xbc, &state.conv, &params.conv_weight, params.conv_bias.as_ref())?;
+    interrupt::check()?;
+    let x = xbc.narrow(2, 0, d_ssm)?.reshape((batch, seqlen, nheads, headdim))?;
+    let b = xbc.narrow(2, d_ssm, bc)?.reshape((batch, seqlen, ngroups, d_state))?;
+    let c = xbc.narrow(2, d_ssm + bc, bc)?.reshape((batch, seqlen, ngroups, d_state))?;
+
+    let dt = step_size(&dt.broadcast_add(&params.dt_bias)?, config.dt_limit)?;
+    let a = params.a_log.exp()?.neg()?;
+    let skip = if config.d_has_hdim { params.d.reshape((nheads, headdim))? } else { params.d.clone() };
+    let (y, ssm_state) = ssd(&x, &dt, &a, &b, &c, Some(&skip), &state.ssm, config.chunk_size)?;
+    interrupt::check()?;
+
+    let y = y.reshape((batch, seqlen, d_ssm))?;
+    let y = gated_norm::gated_norm(config, dims, &y, &z, params.norm_weight.as_ref())?;
+    let y = if d_mlp == 0 { y } else { Tensor::cat(&[&z0.silu()?.mul(&x0)?, &y], 2)? };
+    Ok((y, State { conv: conv_state, ssm: ssm_state }))
+}
+
+/// Δ = clamp(softplus(dt)) (mamba2.md, step 3).
+fn step_size(dt: &Tensor, (low, high): (f64, f64)) -> Result<Tensor> {
+    let dt = ops::softplus(dt)?;
+    // softplus is never negative: the default bounds change nothing.
+    if (low, high) == (0.0, f64::INFINITY) { Ok(dt) } else { Ok(ops::clamp(&dt, low, high)?) }
+}

@@ -1,0 +1,56 @@
+//! Files that are written beside and renamed: a full disk or a kill in between leaves the old ones intact.
+
+use std::io::Write;
+use std::path::Path;
+
+use crate::error::{Error, Result};
+
+/// Writes `bytes` to `path`, which afterwards holds either its old contents or all of the new.
+pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    let failed = |source| Error::io(path, source);
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".writing-");
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666)); // less the umask, as any new file
+    let mut file = builder.tempfile_in(folder).map_err(failed)?;
+    file.write_all(bytes).map_err(failed)?;
+    file.as_file().sync_all().map_err(failed)?;
+    file.persist(path).map_err(|error| failed(error.error))?;
+    Ok(())
+}
+
+/// Puts the folder `staged` in the place of `target`, which lies in the same file system, and removes what was there.
+pub fn replace_folder(staged: &Path, target: &Path) -> Result<()> {
+    let failed = |source| Error::io(target, source);
+    if !target.exists() {
+        return std::fs::rename(staged, target).map_err(failed);
+    }
+    exchange(staged, target).map_err(failed)?;
+    std::fs::remove_dir_all(staged).map_err(|source| Error::io(staged, source))
+}
+
+/// Swaps two folders in one step of the file system.
+#[cfg(target_os = "linux")]
+fn exchange(a: &Path, b: &Path) -> std::io::Result<()> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    match renameat_with(CWD, a, CWD, b, RenameFlags::EXCHANGE) {
+        // A file system that can't exchange.
+        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => exchange_by_three(a, b),
+        done => Ok(done?),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn exchange(a: &Path, b: &Path) -> std::io::Result<()> {
+    exchange_by_three(a, b)
+}
+
+/// The same by three renames; a kill in between leaves the old folder under another name beside it.
+fn exchange_by_three(a: &Path, b: &Path) -> std::io::Result<()> {
+    let mut aside = b.as_os_str().to_owned();
+    aside.push(".replaced");
+    std::fs::rename(b, &aside)?;
+    std::fs::rename(a, b)?;
+    std::fs::rename(&aside, a)
+}

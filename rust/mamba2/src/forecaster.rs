@@ -1,0 +1,162 @@
+//! Sequence in, prediction from the last timestep out (mamba2.md, "The forecaster").
+
+use candle_core::{DType, Device, Tensor};
+use candle_nn::VarBuilder;
+
+use crate::block::{Block, RmsNorm};
+use crate::config::Mamba2Config;
+use crate::error::{Error, Result};
+use crate::interrupt;
+use crate::linear::Linear;
+use crate::network::Network;
+use crate::params::{Init, ParamSpec};
+use crate::state::{State, check_dtype};
+
+/// Configuration of a [`Mamba2Forecaster`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct Mamba2ForecasterConfig {
+    /// The mixer of every layer. Its `norm_eps` serves the norms between layers, too.
+    pub mixer: Mamba2Config,
+    /// Layers.
+    pub n_layer: usize,
+    /// Width of the input.
+    pub d_input: usize,
+    /// Width of the prediction.
+    pub d_output: usize,
+}
+
+impl Mamba2ForecasterConfig {
+    /// Checks every field.
+    pub fn validate(&self) -> Result<()> {
+        for (field, value) in [("n_layer", self.n_layer), ("d_input", self.d_input), ("d_output", self.d_output)] {
+            if value == 0 {
+                return Err(Error::config(field, "at least 1", value));
+            }
+        }
+        self.mixer.dims().map(|_| ())
+    }
+
+    /// The forecaster's parameters in their order.
+    pub fn parameters(&self) -> Result<Vec<ParamSpec>> {
+        self.validate()?;
+        let d_model = self.mixer.d_model;
+        let mut specs = Vec::from(linear("encoder", self.d_input, d_model));
+        for layer in 0..self.n_layer {
+            let prefix = format!("layers.{layer}");
+            specs.extend(Block::parameters(&self.mixer)?.into_iter().map(|spec| spec.below(&prefix)));
+        }
+        specs.push(RmsNorm::parameter("norm_f.weight", d_model));
+        specs.extend(linear("head", d_model, self.d_output));
+        Ok(specs)
+    }
+}
+
+fn linear(name: &str, from: usize, to: usize) -> [ParamSpec; 2] {
+    let init = Init::kaiming(from);
+    [ParamSpec::new(format!("{name}.weight"), [to, from], init), ParamSpec::new(format!("{name}.bias"), [to], init)]
+}
+
+/// Encoder, residual Mamba-2 blocks, norm, and a head on the last timestep.
+#[derive(Debug, Clone)]
+pub struct Mamba2Forecaster {
+    config: Mamba2ForecasterConfig,
+    dtype: DType,
+    encoder: Linear,
+    layers: Vec<Block>,
+    norm_f: RmsNorm,
+    head: Linear,
+}
+
+impl Mamba2Forecaster {
+    /// A forecaster whose parameters come from `vb`: values that are there are kept, others start from seed 0.
+    pub fn new(config: &Mamba2ForecasterConfig, vb: VarBuilder) -> Result<Self> {
+        Self::seeded(config, vb, 0)
+    }
+
+    /// The same with initial values that depend on `seed` and on each parameter's full name.
+    #[allow(clippy::needless_pass_by_value)] // as Candle's own modules take it
+    pub fn seeded(config: &Mamba2ForecasterConfig, vb: VarBuilder, seed: u64) -> Result<Self> {
+        config.validate()?;
+        let Mamba2Config { d_model, norm_eps, .. } = config.mixer;
+        let linear = |name: &str, from: usize, to: usize| -> Result<Linear> {
+            let [weight, bias] = linear(name, from, to);
+            Ok(Linear::new(weight.get(&vb, seed)?, Some(bias.get(&vb, seed)?)))
+        };
+        let block = |layer: usize| Block::seeded(&config.mixer, norm_eps, vb.pp(format!("layers.{layer}")), seed);
+        Ok(Self {
+            config: config.clone(),
+            dtype: vb.dtype(),
+            encoder: linear("encoder", config.d_input, d_model)?,
+            layers: (0..config.n_layer).map(block).collect::<Result<_>>()?,
+            norm_f: RmsNorm::new(&RmsNorm::parameter("norm_f.weight", d_model), norm_eps, &vb, seed)?,
+            head: linear("head", d_model, config.d_output)?,
+        })
+    }
+
+    /// x (batch, seqlen, `d_input`) and one state for each layer -> the prediction (batch, `d_output`) and the states after
+    /// the last token. seqlen is at least 1.
+    pub fn forward(&self, x: &Tensor, states: &[State]) -> Result<(Tensor, Vec<State>)> {
+        self.check_input(x)?;
+        let (batch, seqlen, _) = x.dims3()?;
+        self.check_states("states", states, batch, self.dtype)?;
+        if batch == 0 {
+            let y = Tensor::zeros((0, self.config.d_output), self.dtype, x.device())?;
+            return Ok((y, states.to_vec()));
+        }
+        let mut r = self.encoder.forward(x)?; // (batch, seqlen, d_model)
+        let mut after = Vec::with_capacity(states.len());
+        for (block, before) in self.layers.iter().zip(states) {
+            interrupt::check()?;
+            let state;
+            (r, state) = block.forward(&r, before)?;
+            after.push(state);
+        }
+        let last = self.norm_f.forward(&r.narrow(1, seqlen - 1, 1)?)?; // (batch, 1, d_model)
+        Ok((self.head.forward(&last.squeeze(1)?)?, after))
+    }
+}
+
+impl Network for Mamba2Forecaster {
+    fn forward(&self, x: &Tensor, states: &[State]) -> Result<(Tensor, Vec<State>)> {
+        self.forward(x, states)
+    }
+
+    fn step(&self, x_t: &Tensor, states: &[State]) -> Result<(Tensor, Vec<State>)> {
+        self.check_step_input(x_t)?;
+        self.forward(&x_t.unsqueeze(1)?, states)
+    }
+
+    fn check_input(&self, x: &Tensor) -> Result<()> {
+        check_dtype("x", x, self.dtype)?;
+        match x.dims() {
+            &[_, seqlen, width] if width == self.config.d_input && seqlen > 0 => Ok(()),
+            got => {
+                let expected = format!("(batch, seqlen >= 1, d_input={})", self.config.d_input);
+                Err(Error::shape("x", expected, got))
+            }
+        }
+    }
+
+    fn check_step_input(&self, x_t: &Tensor) -> Result<()> {
+        check_dtype("x_t", x_t, self.dtype)?;
+        match x_t.dims() {
+            &[_, width] if width == self.config.d_input => Ok(()),
+            got => Err(Error::shape("x_t", format!("(batch, d_input={})", self.config.d_input), got)),
+        }
+    }
+
+    fn check_states(&self, what: &str, states: &[State], batch: usize, dtype: DType) -> Result<()> {
+        if states.len() != self.layers.len() {
+            let expected = format!("({},): one state for each layer", self.layers.len());
+            return Err(Error::shape(what, expected, &[states.len()]));
+        }
+        for (layer, (block, state)) in self.layers.iter().zip(states).enumerate() {
+            state.check(&format!("{what}[{layer}]"), block.mixer().dims(), batch, dtype)?;
+        }
+        Ok(())
+    }
+
+    fn zero_states(&self, batch: usize, dtype: DType, device: &Device) -> Result<Vec<State>> {
+        self.layers.iter().map(|block| State::zeros(block.mixer().dims(), batch, dtype, device)).collect()
+    }
+}

@@ -1,0 +1,35 @@
+//! The linear layer of projections, encoder and head.
+
+use candle_core::{D, Tensor};
+
+use crate::error::Result;
+
+/// `x·Wᵀ + b`.
+#[derive(Debug, Clone)]
+pub(crate) struct Linear {
+    weight: Tensor,
+    bias: Option<Tensor>,
+}
+
+impl Linear {
+    /// weight (out, in), bias (out).
+    pub(crate) fn new(weight: Tensor, bias: Option<Tensor>) -> Self {
+        Self { weight, bias }
+    }
+
+    /// x (…, in) -> (…, out). One matrix product over all leading dimensions: Candle's products of transposed or broadcast
+    /// batches are wrong on a CPU.
+    pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let mut shape = x.dims().to_vec();
+        let (rows, width) = (x.elem_count() / x.dim(D::Minus1)?, x.dim(D::Minus1)?);
+        let y = x.contiguous()?.reshape((rows, width))?.matmul(&self.weight.t()?)?;
+        if let Some(last) = shape.last_mut() {
+            *last = self.weight.dim(0)?;
+        }
+        let y = y.reshape(shape)?;
+        Ok(match &self.bias {
+            Some(bias) => y.broadcast_add(bias)?,
+            None => y,
+        })
+    }
+}

@@ -1,0 +1,166 @@
+//! One Mamba-2 mixer.
+
+use candle_core::{DType, Device, Tensor};
+use candle_nn::VarBuilder;
+
+use crate::composed::{CoreParams, mixer_core};
+use crate::config::Mamba2Config;
+use crate::dims::Dims;
+use crate::error::{Error, Result};
+use crate::interrupt;
+use crate::linear::Linear;
+use crate::network::Network;
+use crate::params::{Init, ParamSpec};
+use crate::state::{State, check_dtype};
+
+impl Mamba2Config {
+    /// The mixer's parameters in their order: state-spaces' names, `PyTorch`'s defaults (mamba2.md, "Init").
+    pub fn parameters(&self) -> Result<Vec<ParamSpec>> {
+        let Dims { d_model, d_inner, d_ssm, nheads, conv_dim, d_conv, d_in_proj, .. } = self.dims()?;
+        let conv = Init::kaiming(d_conv);
+        let (low, high) = self.a_init_range;
+        let step = Init::StepBias { min: self.dt_min, max: self.dt_max, floor: self.dt_init_floor };
+        let skips = if self.d_has_hdim { d_ssm } else { nheads };
+        let all = [
+            (true, "in_proj.weight", vec![d_in_proj, d_model], Init::kaiming(d_model)),
+            (self.bias, "in_proj.bias", vec![d_in_proj], Init::kaiming(d_model)),
+            (true, "conv1d.weight", vec![conv_dim, 1, d_conv], self.conv_init.map_or(conv, |bound| Init::Uniform { bound })),
+            (self.conv_bias, "conv1d.bias", vec![conv_dim], conv),
+            (true, "dt_bias", vec![nheads], step),
+            (true, "A_log", vec![nheads], Init::LogOfUniform { low, high }),
+            (true, "D", vec![skips], Init::Constant(1.0)),
+            (self.rmsnorm, "norm.weight", vec![d_ssm], Init::Constant(1.0)),
+            (true, "out_proj.weight", vec![d_model, d_inner], Init::kaiming(d_inner)),
+            (self.bias, "out_proj.bias", vec![d_model], Init::kaiming(d_inner)),
+        ];
+        let wanted = all.into_iter().filter(|(wanted, ..)| *wanted);
+        Ok(wanted.map(|(_, name, shape, init)| ParamSpec::new(name, shape, init)).collect())
+    }
+}
+
+/// One Mamba-2 mixer: u (batch, seqlen, `d_model`) -> (batch, seqlen, `d_model`). state-spaces' `Mamba2`.
+#[derive(Debug, Clone)]
+pub struct Mamba2 {
+    config: Mamba2Config,
+    dims: Dims,
+    dtype: DType,
+    in_proj: Linear,
+    core: CoreParams,
+    out_proj: Linear,
+}
+
+impl Mamba2 {
+    /// A mixer whose parameters come from `vb`: values that are there are kept, others start from seed 0.
+    pub fn new(config: &Mamba2Config, vb: VarBuilder) -> Result<Self> {
+        Self::seeded(config, vb, 0)
+    }
+
+    /// The same with initial values that depend on `seed` and on each parameter's full name.
+    #[allow(clippy::needless_pass_by_value)] // as Candle's own modules take it
+    pub fn seeded(config: &Mamba2Config, vb: VarBuilder, seed: u64) -> Result<Self> {
+        let dims = config.dims()?;
+        let dtype = vb.dtype();
+        if !matches!(dtype, DType::F32 | DType::F64) {
+            let got = crate::dtype_name(dtype).into();
+            return Err(Error::DType { what: "a mixer's parameters".into(), expected: "float32 or float64".into(), got });
+        }
+        let specs = config.parameters()?;
+        let optional = |name: &str| specs.iter().find(|spec| spec.name == name).map(|spec| spec.get(&vb, seed)).transpose();
+        let required = |name: &str| {
+            optional(name)?.ok_or_else(|| Error::StateDict(format!("{name} is not among the mixer's parameters")))
+        };
+        Ok(Self {
+            config: config.clone(),
+            dims,
+            dtype,
+            in_proj: Linear::new(required("in_proj.weight")?, optional("in_proj.bias")?),
+            core: CoreParams {
+                conv_weight: required("conv1d.weight")?,
+                conv_bias: optional("conv1d.bias")?,
+                dt_bias: required("dt_bias")?,
+                a_log: required("A_log")?,
+                d: required("D")?,
+                norm_weight: optional("norm.weight")?,
+            },
+            out_proj: Linear::new(required("out_proj.weight")?, optional("out_proj.bias")?),
+        })
+    }
+
+    /// u (batch, seqlen, `d_model`) and the state before it (zeros where none is given) -> y of u's shape and the state
+    /// after the last token. Differentiable in u, in the state and in every parameter. seqlen and batch may be 0.
+    pub fn forward(&self, u: &Tensor, state: Option<&State>) -> Result<(Tensor, State)> {
+        self.check_input(u)?;
+        let batch = u.dim(0)?;
+        let state = match state {
+            Some(state) => {
+                state.check("state", &self.dims, batch, self.dtype)?;
+                state.clone()
+            }
+            None => State::zeros(&self.dims, batch, self.dtype, u.device())?,
+        };
+        if u.elem_count() == 0 {
+            return Ok((Tensor::zeros(u.shape(), self.dtype, u.device())?, state));
+        }
+        interrupt::check()?;
+        let zxbcdt = self.in_proj.forward(u)?; // (batch, seqlen, d_in_proj)
+        interrupt::check()?;
+        let (y, state) = mixer_core(&self.config, &self.dims, &zxbcdt, &self.core, &state)?; // (batch, seqlen, d_inner)
+        Ok((self.out_proj.forward(&y)?, state))
+    }
+
+    /// The next token: `u_t` (batch, `d_model`) -> `y_t` (batch, `d_model`) and the state after it. Differentiable.
+    pub fn step(&self, u_t: &Tensor, state: &State) -> Result<(Tensor, State)> {
+        self.check_step_input(u_t)?;
+        let (y, state) = self.forward(&u_t.unsqueeze(1)?, Some(state))?;
+        Ok((y.squeeze(1)?, state))
+    }
+
+    /// The sizes that follow from the configuration.
+    #[must_use]
+    pub fn dims(&self) -> &Dims {
+        &self.dims
+    }
+}
+
+impl Network for Mamba2 {
+    fn forward(&self, x: &Tensor, states: &[State]) -> Result<(Tensor, Vec<State>)> {
+        let (y, state) = self.forward(x, states.first())?;
+        Ok((y, vec![state]))
+    }
+
+    fn step(&self, x_t: &Tensor, states: &[State]) -> Result<(Tensor, Vec<State>)> {
+        let [state] = states else { return Err(one_state(states.len())) };
+        let (y, state) = self.step(x_t, state)?;
+        Ok((y, vec![state]))
+    }
+
+    fn check_input(&self, x: &Tensor) -> Result<()> {
+        check_dtype("u", x, self.dtype)?;
+        let expected = || format!("(batch, seqlen, d_model={})", self.dims.d_model);
+        match x.dims() {
+            &[_, _, width] if width == self.dims.d_model => Ok(()),
+            got => Err(Error::shape("u", expected(), got)),
+        }
+    }
+
+    fn check_step_input(&self, x_t: &Tensor) -> Result<()> {
+        check_dtype("u_t", x_t, self.dtype)?;
+        match x_t.dims() {
+            &[_, width] if width == self.dims.d_model => Ok(()),
+            got => Err(Error::shape("u_t", format!("(batch, d_model={})", self.dims.d_model), got)),
+        }
+    }
+
+    fn check_states(&self, what: &str, states: &[State], batch: usize, dtype: DType) -> Result<()> {
+        let [state] = states else { return Err(one_state(states.len())) };
+        state.check(what, &self.dims, batch, dtype)
+    }
+
+    fn zero_states(&self, batch: usize, dtype: DType, device: &Device) -> Result<Vec<State>> {
+        Ok(vec![State::zeros(&self.dims, batch, dtype, device)?])
+    }
+}
+
+fn one_state(got: usize) -> Error {
+    Error::shape("states", "(1,): one state for the mixer", &[got])
+}

@@ -1,0 +1,237 @@
+//! A model that owns its `VarMap`: built from a configuration, run with or without a graph, differentiated by name.
+
+use candle_core::{DType, Device, Tensor, Var};
+use candle_nn::{VarBuilder, VarMap};
+
+use crate::config::Mamba2Config;
+use crate::error::{Error, Result};
+use crate::forecaster::{Mamba2Forecaster, Mamba2ForecasterConfig};
+use crate::gradients::{Gradients, collect};
+use crate::loss;
+use crate::mixer::Mamba2;
+use crate::network::Network;
+use crate::params::{ParamSpec, Parameters};
+use crate::state::{State, check_dtype};
+
+/// Which network, and of which sizes.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Architecture {
+    /// One mixer.
+    Mixer(Mamba2Config),
+    /// A forecaster.
+    Forecaster(Mamba2ForecasterConfig),
+}
+
+impl Architecture {
+    /// The network's parameters in their order.
+    pub fn parameters(&self) -> Result<Vec<ParamSpec>> {
+        match self {
+            Self::Mixer(config) => config.parameters(),
+            Self::Forecaster(config) => config.parameters(),
+        }
+    }
+
+    fn build(&self, vb: VarBuilder, seed: u64) -> Result<Box<dyn Network>> {
+        Ok(match self {
+            Self::Mixer(config) => Box::new(Mamba2::seeded(config, vb, seed)?),
+            Self::Forecaster(config) => Box::new(Mamba2Forecaster::seeded(config, vb, seed)?),
+        })
+    }
+}
+
+/// A network and the `VarMap` it lives on.
+pub struct Model {
+    parameters: Parameters,
+    version: u64,
+    dtype: DType,
+    device: Device,
+    /// On the variables: records a graph.
+    network: Box<dyn Network>,
+    /// On detached tensors that share the variables' storage: Candle has no other way to record none.
+    inference: Box<dyn Network>,
+}
+
+impl Model {
+    /// A new model with parameters that start from `seed`.
+    pub fn new(architecture: &Architecture, dtype: DType, device: &Device, seed: u64) -> Result<Self> {
+        let specs = architecture.parameters()?;
+        let varmap = VarMap::new();
+        let network = architecture.build(VarBuilder::from_varmap(&varmap, dtype, device), seed)?;
+        let parameters = Parameters::new(varmap, &specs)?;
+        let inference = architecture.build(VarBuilder::from_tensors(parameters.detached(), dtype, device), seed)?;
+        Ok(Self { parameters, version: 0, dtype, device: device.clone(), network, inference })
+    }
+
+    /// The parameters.
+    #[must_use]
+    pub fn parameters(&self) -> &Parameters {
+        &self.parameters
+    }
+
+    /// The parameters, to be changed: outputs made before have no backward afterwards.
+    pub fn parameters_mut(&mut self) -> &mut Parameters {
+        self.version += 1;
+        &mut self.parameters
+    }
+
+    /// The element type.
+    #[must_use]
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The device.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The states before the first token.
+    pub fn zero_states(&self, batch: usize) -> Result<Vec<State>> {
+        self.network.zero_states(batch, self.dtype, &self.device)
+    }
+
+    /// Output and states after the last token, with the graph that [`Output::backward`] needs.
+    pub fn forward(&self, x: &Tensor, states: Option<&[State]>) -> Result<Output> {
+        self.network.check_input(x)?;
+        let batch = x.dim(0)?;
+        let given = states.map(|states| self.variables(states, batch)).transpose()?;
+        let zeros = if given.is_some() { Vec::new() } else { self.zero_states(batch)? };
+        let input = Var::from_tensor(x)?.into_inner();
+        let (y, states) = self.network.forward(&input, given.as_deref().unwrap_or(&zeros))?;
+        Ok(Output { y, states, input, initial: given, version: self.version })
+    }
+
+    /// Output and states after the last token, without a graph.
+    pub fn infer(&self, x: &Tensor, states: Option<&[State]>) -> Result<(Tensor, Vec<State>)> {
+        self.network.check_input(x)?;
+        match states {
+            Some(states) => self.inference.forward(&x.detach(), &self.detached("state", states, x.dim(0)?)?),
+            None => self.inference.forward(&x.detach(), &self.zero_states(x.dim(0)?)?),
+        }
+    }
+
+    /// The next token's output and the states after it, without a graph. `x_t` is an input without its seqlen.
+    pub fn step(&self, x_t: &Tensor, states: &[State]) -> Result<(Tensor, Vec<State>)> {
+        self.network.check_step_input(x_t)?;
+        self.inference.step(&x_t.detach(), &self.detached("state", states, x_t.dim(0)?)?)
+    }
+
+    fn detached(&self, what: &str, states: &[State], batch: usize) -> Result<Vec<State>> {
+        self.network.check_states(what, states, batch, self.dtype)?;
+        Ok(states.iter().map(State::detach).collect())
+    }
+
+    /// Copies of the states that gradients can be asked for.
+    fn variables(&self, states: &[State], batch: usize) -> Result<Vec<State>> {
+        self.network.check_states("state", states, batch, self.dtype)?;
+        let variable = |tensor: &Tensor| Var::from_tensor(tensor).map(Var::into_inner);
+        states.iter().map(|state| Ok(State { conv: variable(&state.conv)?, ssm: variable(&state.ssm)? })).collect()
+    }
+}
+
+/// What a forward pass gives, and the graph that leads to it. The graph goes away with it.
+pub struct Output {
+    y: Tensor,
+    states: Vec<State>,
+    input: Tensor,
+    initial: Option<Vec<State>>,
+    version: u64,
+}
+
+impl Output {
+    /// The output.
+    #[must_use]
+    pub fn y(&self) -> &Tensor {
+        &self.y
+    }
+
+    /// The states after the last token.
+    #[must_use]
+    pub fn states(&self) -> &[State] {
+        &self.states
+    }
+
+    /// Mean squared error against `target` as a scalar in f64, see [`loss::mse`].
+    pub fn mse_loss(&self, target: &Tensor) -> Result<Tensor> {
+        loss::mse(&self.y, target)
+    }
+
+    /// Vector-Jacobian product with the upstream gradients of the output and of the states after the last token.
+    ///
+    /// # Errors
+    /// [`Error::Graph`] if `model`'s parameters have changed since the forward pass, [`Error::MissingGradient`] naming
+    /// parameters that were not reached.
+    pub fn backward(self, model: &Model, dy: &Tensor, dstates: Option<&[State]>) -> Result<Gradients> {
+        self.check_upstream(model, dy, dstates)?;
+        self.check_version(model)?;
+        if self.is_empty() {
+            return self.empty_gradients(model, dstates);
+        }
+        let mut products = vec![self.y.mul(&dy.detach())?.sum_all()?];
+        for (state, upstream) in self.states.iter().zip(dstates.unwrap_or_default()) {
+            for (tensor, upstream) in [(&state.conv, &upstream.conv), (&state.ssm, &upstream.ssm)] {
+                if tensor.elem_count() > 0 {
+                    products.push(tensor.mul(&upstream.detach())?.sum_all()?);
+                }
+            }
+        }
+        let total = Tensor::stack(&products, 0)?.sum_all()?;
+        self.backward_from(model, &total)
+    }
+
+    /// Gradients of `objective`, a scalar made from this output.
+    pub fn backward_from(self, model: &Model, objective: &Tensor) -> Result<Gradients> {
+        self.check_version(model)?;
+        if self.is_empty() {
+            return self.empty_gradients(model, None);
+        }
+        let grads = objective.backward()?;
+        let parameters = collect(model.parameters.iter(), &grads)?;
+        let of = |tensor: &Tensor| match grads.get(tensor) {
+            Some(grad) => Ok(grad.detach()),
+            None => tensor.detach().zeros_like(), // a state without elements
+        };
+        let state = |state: &State| Ok(State { conv: of(&state.conv)?, ssm: of(&state.ssm)? });
+        let states = self.initial.as_ref().map(|states| states.iter().map(state).collect::<Result<_>>()).transpose()?;
+        Ok(Gradients::new(parameters, of(&self.input)?, states))
+    }
+
+    /// Refuses upstream gradients that don't fit the output and its states.
+    pub fn check_upstream(&self, model: &Model, dy: &Tensor, dstates: Option<&[State]>) -> Result<()> {
+        check_dtype("dy", dy, model.dtype)?;
+        if dy.dims() != self.y.dims() {
+            return Err(Error::shape("dy", format!("{} as the output", crate::error::shape(self.y.dims())), dy.dims()));
+        }
+        match dstates {
+            Some(dstates) => model.network.check_states("dstate", dstates, self.input.dim(0)?, model.dtype),
+            None => Ok(()),
+        }
+    }
+
+    fn check_version(&self, model: &Model) -> Result<()> {
+        if self.version == model.version {
+            return Ok(());
+        }
+        let message = "the parameters have changed since this output's forward: run forward again before backward";
+        Err(Error::Graph(message.into()))
+    }
+
+    /// No token came in: nothing was computed, and zeros are the right gradients.
+    fn is_empty(&self) -> bool {
+        self.input.elem_count() == 0
+    }
+
+    /// The states passed through.
+    fn empty_gradients(self, model: &Model, dstates: Option<&[State]>) -> Result<Gradients> {
+        let zeros = |(name, var): (&str, &Var)| Ok((name.to_owned(), var.as_detached_tensor().zeros_like()?));
+        let parameters = model.parameters.iter().map(zeros).collect::<Result<_>>()?;
+        let zero = |state: &State| Ok(State { conv: state.conv.detach().zeros_like()?, ssm: state.ssm.detach().zeros_like()? });
+        let states = match (&self.initial, dstates) {
+            (None, _) => None,
+            (Some(_), Some(upstream)) => Some(upstream.iter().map(State::detach).collect()),
+            (Some(initial), None) => Some(initial.iter().map(zero).collect::<Result<_>>()?),
+        };
+        Ok(Gradients::new(parameters, self.input.detach().zeros_like()?, states))
+    }
+}

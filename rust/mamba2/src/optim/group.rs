@@ -1,0 +1,165 @@
+//! The parameters an optimizer works on: which decay, which are frozen, and their gradients.
+
+use candle_core::backprop::GradStore;
+use candle_core::{Tensor, Var};
+use glob::Pattern;
+use indexmap::IndexMap;
+
+use crate::error::{Error, Result};
+use crate::gradients::Gradients;
+
+/// Names that get no weight decay by default: the state space model's own parameters, norms and biases.
+pub const DEFAULT_NO_DECAY: [&str; 9] =
+    ["A_log", "*.A_log", "D", "*.D", "dt_bias", "*.dt_bias", "*norm.weight", "*norm_f.weight", "*.bias"];
+
+/// Numbers and tensors from which an optimizer goes on exactly where it was.
+#[derive(Debug, Clone, Default)]
+pub struct OptimizerState {
+    /// Steps taken so far.
+    pub step: u64,
+    /// Hyperparameters by name.
+    pub scalars: IndexMap<String, f64>,
+    /// Moments, as `<moment>.<parameter>`.
+    pub tensors: IndexMap<String, Tensor>,
+}
+
+/// Variables by name, each with its part in the optimization.
+#[derive(Debug, Clone)]
+pub struct Group {
+    slots: IndexMap<String, Slot>,
+}
+
+#[derive(Debug, Clone)]
+struct Slot {
+    var: Var,
+    decays: bool,
+    frozen: bool,
+}
+
+/// One variable that is to be updated.
+pub(super) struct Update<'a> {
+    pub(super) name: &'a str,
+    pub(super) var: &'a Var,
+    pub(super) grad: &'a Tensor,
+    pub(super) decays: bool,
+}
+
+impl Group {
+    /// `vars` by name. Names that one of the glob patterns `no_decay` matches get no weight decay, names that one of
+    /// `freeze` matches are left alone.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a pattern of `freeze` that matches nothing, or that is no pattern.
+    pub fn new(vars: impl IntoIterator<Item = (String, Var)>, no_decay: &[String], freeze: &[String]) -> Result<Self> {
+        let no_decay = patterns("no_decay", no_decay)?;
+        let frozen = patterns("freeze", freeze)?;
+        let any = |patterns: &[Pattern], name: &str| patterns.iter().any(|pattern| pattern.matches(name));
+        let slot = |(name, var): (String, Var)| {
+            let slot = Slot { var, decays: !any(&no_decay, &name), frozen: any(&frozen, &name) };
+            (name, slot)
+        };
+        let slots: IndexMap<_, _> = vars.into_iter().map(slot).collect();
+        for pattern in &frozen {
+            if !slots.keys().any(|name| pattern.matches(name)) {
+                return Err(Error::config("freeze", "patterns that match a parameter each", pattern.as_str()));
+            }
+        }
+        Ok(Self { slots })
+    }
+
+    /// The variables that are not frozen.
+    pub(super) fn trained(&self) -> impl Iterator<Item = (&str, &Var)> {
+        self.slots.iter().filter(|(_, slot)| !slot.frozen).map(|(name, slot)| (name.as_str(), &slot.var))
+    }
+
+    /// The variables to update with their gradients from a Candle backward.
+    pub(super) fn pair_store<'a>(&'a self, grads: &'a GradStore) -> Result<Vec<Update<'a>>> {
+        self.pair(|_, var| grads.get(var))
+    }
+
+    /// The variables to update with their gradients by name.
+    pub(super) fn pair_named<'a>(&'a self, grads: &'a Gradients) -> Result<Vec<Update<'a>>> {
+        self.pair(|name, _| grads.get(name))
+    }
+
+    fn pair<'a>(&'a self, find: impl Fn(&'a str, &'a Var) -> Option<&'a Tensor>) -> Result<Vec<Update<'a>>> {
+        let mut updates = Vec::with_capacity(self.slots.len());
+        let mut names = Vec::new();
+        for (name, Slot { var, decays, .. }) in self.slots.iter().filter(|(_, slot)| !slot.frozen) {
+            let Some(grad) = find(name, var) else {
+                names.push(name.clone());
+                continue;
+            };
+            crate::state::check_dtype(name, grad, var.dtype())?;
+            if grad.dims() != var.dims() {
+                return Err(Error::shape(name, crate::error::shape(var.dims()), grad.dims()));
+            }
+            updates.push(Update { name, var, grad, decays: *decays });
+        }
+        if names.is_empty() { Ok(updates) } else { Err(Error::MissingGradient { names, total: self.slots.len() }) }
+    }
+
+    /// Zeros for every trained variable.
+    pub(super) fn zeros(&self) -> Result<IndexMap<String, Tensor>> {
+        self.trained().map(|(name, var)| Ok((name.to_owned(), var.as_detached_tensor().zeros_like()?))).collect()
+    }
+
+    /// The moments `prefix` of `state`, checked against the trained variables.
+    pub(super) fn moments(&self, prefix: &str, state: &OptimizerState) -> Result<IndexMap<String, Tensor>> {
+        let moment = |(name, var): (&str, &Var)| {
+            let key = format!("{prefix}.{name}");
+            let Some(tensor) = state.tensors.get(&key) else {
+                return Err(Error::StateDict(format!("{key} is missing")));
+            };
+            crate::state::check_dtype(&key, tensor, var.dtype())?;
+            if tensor.dims() != var.dims() {
+                return Err(Error::shape(key, crate::error::shape(var.dims()), tensor.dims()));
+            }
+            Ok((name.to_owned(), tensor.to_device(var.device())?))
+        };
+        self.trained().map(moment).collect()
+    }
+}
+
+/// `<prefix>.<name>` for each moment.
+pub(super) fn prefixed<'a>(
+    prefix: &'a str,
+    moments: &'a IndexMap<String, Tensor>,
+) -> impl Iterator<Item = (String, Tensor)> + 'a {
+    moments.iter().map(move |(name, tensor)| (format!("{prefix}.{name}"), tensor.clone()))
+}
+
+/// The scalar `name` of a state.
+pub(super) fn scalar(state: &OptimizerState, name: &str) -> Result<f64> {
+    state.scalars.get(name).copied().ok_or_else(|| Error::StateDict(format!("{name} is missing")))
+}
+
+/// Refuses a hyperparameter outside `range`.
+pub(super) fn check(field: &str, value: f64, range: std::ops::Range<f64>) -> Result<()> {
+    if range.contains(&value) {
+        return Ok(());
+    }
+    let rule = if range.end.is_infinite() {
+        format!("a finite number of at least {}", range.start)
+    } else {
+        format!("from {} to below {}", range.start, range.end)
+    };
+    Err(Error::config(field, rule, value))
+}
+
+/// A map's variables sorted by name: Candle's map has no order.
+pub(super) fn sorted(varmap: &candle_nn::VarMap) -> Vec<(String, Var)> {
+    let mut vars: Vec<_> = crate::params::lock(varmap).iter().map(|(name, var)| (name.clone(), var.clone())).collect();
+    vars.sort_by(|a, b| a.0.cmp(&b.0));
+    vars
+}
+
+/// Names for variables that came without: their positions.
+pub(super) fn numbered(vars: Vec<Var>) -> impl Iterator<Item = (String, Var)> {
+    vars.into_iter().enumerate().map(|(at, var)| (at.to_string(), var))
+}
+
+fn patterns(field: &str, patterns: &[String]) -> Result<Vec<Pattern>> {
+    let parse = |text: &String| Pattern::new(text).map_err(|error| Error::config(field, format!("a pattern: {error}"), text));
+    patterns.iter().map(parse).collect()
+}
