@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from mamba2_bridge.training import TrainConfig
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 ROWS = 160
 

@@ -1,4 +1,4 @@
-"""A whole run: what it leaves behind, that it can be gone on with bit-exactly, and that it refuses what it must."""
+"""A whole run: what it leaves behind, that it goes on bit-exactly, and that it refuses what it must."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def stop_after(step):
 
 
 def content(folder):
-    """All files of a run but its picture and its checkpoint to go on from, which holds a random order of names."""
+    """Return all files of a run but its picture, and the zip file whose members carry a time."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))

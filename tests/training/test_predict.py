@@ -93,7 +93,7 @@ def test_a_run_without_a_checkpoint_says_how_to_get_one(csv, small, tmp_path):
 
     with pytest.raises(RuntimeError):
         train(csv, small(), tmp_path / "run", on_step=kill)
-    with pytest.raises(FileNotFoundError, match="no best checkpoint yet.*--resume"):
+    with pytest.raises(FileNotFoundError, match=r"no best checkpoint yet.*--resume"):
         Run.load(tmp_path / "run")
     with pytest.raises(FileNotFoundError, match="holds no run"):
         Run.load(tmp_path / "nowhere")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -13,6 +13,9 @@ from hypothesis import strategies as st
 
 from mamba2_bridge.exceptions import DataError
 from mamba2_bridge.training import read_table
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def write(tmp_path: Path, text: str | bytes) -> Path:

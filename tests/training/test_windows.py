@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -67,7 +69,7 @@ def test_what_is_fitted_does_not_depend_on_later_rows(kind):
 def test_no_training_window_reaches_a_later_row():
     parts = split(table_of(np.arange(50.0)), window=5, horizon=3, validation=0.2, test=0.2)
     assert parts.targets("train").max() < parts.train_rows
-    for earlier, later in zip(PARTS, PARTS[1:], strict=False):
+    for earlier, later in pairwise(PARTS):
         assert parts.targets(earlier).max() < parts.targets(later).min()
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from mamba2_bridge.exceptions import CheckpointError, Mamba2BridgeError
 from mamba2_bridge.model import Mamba2Forecaster
-from mamba2_bridge.training.files import existing_folder, read_json, replaced_folder, write_json
+from mamba2_bridge.training.files import read_json, replaced_folder, write_json
 from mamba2_bridge.training.loop import Progress, Trainer
 from mamba2_bridge.training.record import Record
 
@@ -65,7 +65,8 @@ def load(trainer: Trainer, folder: Path) -> None:
     CheckpointError
         If it is not complete, or of another model.
     """
-    folder = existing_folder(folder)
+    if not folder.is_dir():
+        raise FileNotFoundError(f"no folder {folder}")
     try:
         state = read_json(folder / "state.json")
         with (folder / "state.npz").open("rb") as raw, np.load(raw, allow_pickle=False) as file:

@@ -20,7 +20,7 @@ from mamba2_bridge.training.calendar import automatic_harmonics, calendar_inputs
 from mamba2_bridge.training.examples import Examples
 from mamba2_bridge.training.files import replaced_file, write_json
 from mamba2_bridge.training.loop import StepReport, Trainer, answers
-from mamba2_bridge.training.run import RunFolder, RunInfo, best_folder
+from mamba2_bridge.training.run import RunFolder, RunInfo
 from mamba2_bridge.training.scaling import Scaling, fit_scaling
 from mamba2_bridge.training.table import Table, read_table
 from mamba2_bridge.training.windows import Split, split, windows_of
@@ -69,7 +69,9 @@ class TrainResult:
 
     def forecaster(self) -> Mamba2Forecaster:
         """Load the best weights."""
-        return Mamba2Forecaster.from_pretrained(self.folder.best, dtype=self.config.dtype)
+        return Mamba2Forecaster.from_pretrained(
+            self.folder.best, dtype=self.config.dtype, device=self.config.device
+        )
 
 
 def train(
@@ -151,7 +153,8 @@ def resume(
         )
     parts = _split(table, info.config)
     trainer = _trainer(table, parts, info.scaling, info.config)
-    if folder.has_last():
+    # there is none before the first validation: then it starts again
+    if folder.last.exists():
         checkpoint.load(trainer, folder.last)
     return _train_and_test(trainer, table, parts, folder, on_step)
 
@@ -241,7 +244,7 @@ def _test(trainer: Trainer, table: Table, parts: Split, folder: RunFolder) -> Tr
     config, examples, progress = trainer.config, trainer.examples, trainer.progress
     if progress.best_loss is None or progress.best_step is None:
         raise ConfigError(f"{folder.path} has no best checkpoint: training made no validation")
-    best = Mamba2Forecaster.from_pretrained(best_folder(folder), dtype=config.dtype)
+    best = Mamba2Forecaster.from_pretrained(folder.best, dtype=config.dtype, device=config.device)
     ends, rows = parts.ends["test"], parts.targets("test")
     predictions = examples.predictions(ends, answers(best, examples, ends))
     truth = table.values[rows, 0]
