@@ -42,8 +42,7 @@ pub fn to_variable(what: &str, value: &Bound<'_, PyAny>, dtype: DType) -> PyResu
 pub fn to_float_tensor(what: &str, value: &Bound<'_, PyAny>) -> PyResult<Tensor> {
     let array = as_array(value)?;
     let Some(dtype) = float_type(&array) else {
-        let error =
-            Error::DType { what: what.into(), expected: "float32 or float64".into(), got: type_name(&array)? };
+        let error = Error::DType { what: what.into(), expected: "float32 or float64".into(), got: type_name(&array)? };
         return Err(raise(value.py(), &error));
     };
     Ok(copy(&array, dtype)?.as_detached_tensor())

@@ -143,7 +143,9 @@ fn parse_device(py: Python<'_>, device: &str) -> PyResult<Device> {
         return Ok(Device::Cpu);
     }
     let message = match device.strip_prefix("cuda") {
-        Some(_) if !cfg!(feature = "cuda") => format!("device {device:?} needs a CUDA build; this build has only 'cpu'"),
+        Some(_) if !cfg!(feature = "cuda") => {
+            format!("device {device:?} needs a CUDA build; this build has only 'cpu'")
+        }
         Some("" | ":0") => return Device::new_cuda(0).or_raise(py),
         _ => format!("device must be 'cpu' or 'cuda:0', got {device:?}"),
     };

@@ -62,11 +62,7 @@ impl Output {
 
     /// Vector-Jacobian product.
     #[pyo3(signature = (dy, dstates=None))]
-    fn backward(
-        &self,
-        dy: &Bound<'_, PyAny>,
-        dstates: Option<Vec<PyRef<'_, Mamba2State>>>,
-    ) -> PyResult<Gradients> {
+    fn backward(&self, dy: &Bound<'_, PyAny>, dstates: Option<Vec<PyRef<'_, Mamba2State>>>) -> PyResult<Gradients> {
         let py = dy.py();
         let (dy, dstates) = (to_tensor("dy", dy, self.dtype)?, unwrap(dstates));
         let model = read(py, &self.graph.model)?;

@@ -59,11 +59,8 @@ fn pool() -> PyResult<Arc<ThreadPool>> {
         Some((owner, pool)) if *owner != process => std::mem::forget(pool.clone()), // it would wait for its threads
         _ => {}
     }
-    let built = ThreadPoolBuilder::new()
-        .num_threads(threads)
-        .stack_size(STACK)
-        .thread_name(|n| format!("mamba2-{n}"))
-        .build();
+    let built =
+        ThreadPoolBuilder::new().num_threads(threads).stack_size(STACK).thread_name(|n| format!("mamba2-{n}")).build();
     let pool = Arc::new(built.map_err(|error| PyRuntimeError::new_err(format!("no thread pool: {error}")))?);
     *slot = Some((process, pool.clone()));
     Ok(pool)

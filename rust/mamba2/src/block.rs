@@ -26,7 +26,6 @@ impl Block {
     }
 
     /// A block whose parameters come from `vb`, as those of [`Mamba2::seeded`].
-    #[allow(clippy::needless_pass_by_value)] // as Candle's own modules take it
     pub fn seeded(mixer: &Mamba2Config, norm_eps: f64, vb: VarBuilder, seed: u64) -> Result<Self> {
         let norm = RmsNorm::new(&RmsNorm::parameter("norm.weight", mixer.d_model), norm_eps, &vb, seed)?;
         Ok(Self { norm, mixer: Mamba2::seeded(mixer, vb.pp("mixer"), seed)? })

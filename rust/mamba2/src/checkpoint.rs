@@ -49,7 +49,8 @@ pub fn read(path: &Path) -> Result<IndexMap<String, Tensor>> {
     let bytes = std::fs::read(path).map_err(|source| Error::io(path, source))?;
     let unsound = |error: String| Error::checkpoint(path, format!("not a sound safetensors file: {error}"));
     safetensors::SafeTensors::deserialize(&bytes).map_err(|error| unsound(error.to_string()))?;
-    let tensors = candle_core::safetensors::load_buffer(&bytes, &Device::Cpu).map_err(|error| unsound(error.to_string()))?;
+    let tensors =
+        candle_core::safetensors::load_buffer(&bytes, &Device::Cpu).map_err(|error| unsound(error.to_string()))?;
     let mut tensors: IndexMap<_, _> = tensors.into_iter().collect();
     tensors.sort_keys();
     Ok(tensors)

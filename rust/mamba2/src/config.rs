@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 
 /// Configuration of one Mamba-2 mixer. Defaults are those of state-spaces' `Mamba2`.
 #[derive(Debug, Clone, PartialEq)]
+#[allow(clippy::struct_excessive_bools)] // state-spaces' own fields
 pub struct Mamba2Config {
     /// Width of the input and the output.
     pub d_model: usize,

@@ -118,6 +118,7 @@ impl Error {
     }
 
     /// An operating system's error about `path`.
+    #[must_use]
     pub fn io(path: &Path, source: std::io::Error) -> Self {
         Self::Io { path: path.to_owned(), source }
     }

@@ -74,7 +74,6 @@ impl Mamba2Forecaster {
     }
 
     /// The same with initial values that depend on `seed` and on each parameter's full name.
-    #[allow(clippy::needless_pass_by_value)] // as Candle's own modules take it
     pub fn seeded(config: &Mamba2ForecasterConfig, vb: VarBuilder, seed: u64) -> Result<Self> {
         config.validate()?;
         let Mamba2Config { d_model, norm_eps, .. } = config.mixer;

@@ -25,6 +25,7 @@ impl Gradients {
     }
 
     /// Names and gradients in the model's order.
+    #[must_use]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Tensor)> {
         self.parameters.iter().map(|(name, grad)| (name.as_str(), grad))
     }

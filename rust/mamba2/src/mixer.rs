@@ -24,7 +24,12 @@ impl Mamba2Config {
         let all = [
             (true, "in_proj.weight", vec![d_in_proj, d_model], Init::kaiming(d_model)),
             (self.bias, "in_proj.bias", vec![d_in_proj], Init::kaiming(d_model)),
-            (true, "conv1d.weight", vec![conv_dim, 1, d_conv], self.conv_init.map_or(conv, |bound| Init::Uniform { bound })),
+            (
+                true,
+                "conv1d.weight",
+                vec![conv_dim, 1, d_conv],
+                self.conv_init.map_or(conv, |bound| Init::Uniform { bound }),
+            ),
             (self.conv_bias, "conv1d.bias", vec![conv_dim], conv),
             (true, "dt_bias", vec![nheads], step),
             (true, "A_log", vec![nheads], Init::LogOfUniform { low, high }),
@@ -56,16 +61,20 @@ impl Mamba2 {
     }
 
     /// The same with initial values that depend on `seed` and on each parameter's full name.
-    #[allow(clippy::needless_pass_by_value)] // as Candle's own modules take it
     pub fn seeded(config: &Mamba2Config, vb: VarBuilder, seed: u64) -> Result<Self> {
         let dims = config.dims()?;
         let dtype = vb.dtype();
         if !matches!(dtype, DType::F32 | DType::F64) {
             let got = crate::dtype_name(dtype).into();
-            return Err(Error::DType { what: "a mixer's parameters".into(), expected: "float32 or float64".into(), got });
+            return Err(Error::DType {
+                what: "a mixer's parameters".into(),
+                expected: "float32 or float64".into(),
+                got,
+            });
         }
         let specs = config.parameters()?;
-        let optional = |name: &str| specs.iter().find(|spec| spec.name == name).map(|spec| spec.get(&vb, seed)).transpose();
+        let optional =
+            |name: &str| specs.iter().find(|spec| spec.name == name).map(|spec| spec.get(&vb, seed)).transpose();
         let required = |name: &str| {
             optional(name)?.ok_or_else(|| Error::StateDict(format!("{name} is not among the mixer's parameters")))
         };

@@ -226,7 +226,9 @@ impl Output {
     fn empty_gradients(self, model: &Model, dstates: Option<&[State]>) -> Result<Gradients> {
         let zeros = |(name, var): (&str, &Var)| Ok((name.to_owned(), var.as_detached_tensor().zeros_like()?));
         let parameters = model.parameters.iter().map(zeros).collect::<Result<_>>()?;
-        let zero = |state: &State| Ok(State { conv: state.conv.detach().zeros_like()?, ssm: state.ssm.detach().zeros_like()? });
+        let zero = |state: &State| {
+            Ok(State { conv: state.conv.detach().zeros_like()?, ssm: state.ssm.detach().zeros_like()? })
+        };
         let states = match (&self.initial, dstates) {
             (None, _) => None,
             (Some(_), Some(upstream)) => Some(upstream.iter().map(State::detach).collect()),

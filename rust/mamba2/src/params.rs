@@ -171,6 +171,7 @@ impl Parameters {
     }
 
     /// Names and variables in the model's order.
+    #[must_use]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Var)> {
         self.vars.iter().map(|(name, var)| (name.as_str(), var))
     }

@@ -1,4 +1,5 @@
 //! The golden cases: outputs, states and every gradient equal a plain recurrence in fp64.
+#![allow(clippy::unwrap_used)] // a test's panic is its verdict
 
 mod common;
 
@@ -79,7 +80,15 @@ fn check_scan(case: &Golden, dtype: DType, chunk_size: usize) {
         total = (total + last.mul(&upstream).unwrap().sum_all().unwrap()).unwrap();
     }
     let grads = total.backward().unwrap();
-    let named = [("x", Some(&x)), ("dt", Some(&dt)), ("A", Some(&a)), ("B", Some(&b)), ("C", Some(&c)), ("D", d.as_ref()), ("init", Some(&initial))];
+    let named = [
+        ("x", Some(&x)),
+        ("dt", Some(&dt)),
+        ("A", Some(&a)),
+        ("B", Some(&b)),
+        ("C", Some(&c)),
+        ("D", d.as_ref()),
+        ("init", Some(&initial)),
+    ];
     let mut compared = 0;
     for (name, var) in named {
         let (Some(var), name) = (var, format!("grad.{name}")) else { continue };

@@ -32,7 +32,10 @@ pub(super) fn conv_silu(
     if let Some(bias) = bias {
         sum = sum.broadcast_add(bias)?;
     }
-    let after =
-        if d_conv == 1 { history.clone() } else { padded.narrow(1, seqlen, d_conv - 1)?.transpose(1, 2)?.contiguous()? };
+    let after = if d_conv == 1 {
+        history.clone()
+    } else {
+        padded.narrow(1, seqlen, d_conv - 1)?.transpose(1, 2)?.contiguous()?
+    };
     Ok((sum.silu()?, after))
 }

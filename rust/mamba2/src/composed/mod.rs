@@ -15,7 +15,7 @@ use crate::ops;
 use crate::state::State;
 
 pub use gated_norm::rms_norm;
-pub use ssd::ssd;
+pub use ssd::{MIN_BLOCK, ssd};
 
 /// The parameters between the two projections.
 #[derive(Debug, Clone)]

@@ -99,7 +99,8 @@ impl AdamW {
     #[must_use]
     pub fn state(&self) -> OptimizerState {
         let AdamWConfig { lr, betas, eps, weight_decay, .. } = self.config;
-        let scalars = [("lr", lr), ("beta1", betas.0), ("beta2", betas.1), ("eps", eps), ("weight_decay", weight_decay)];
+        let scalars =
+            [("lr", lr), ("beta1", betas.0), ("beta2", betas.1), ("eps", eps), ("weight_decay", weight_decay)];
         OptimizerState {
             step: self.step,
             scalars: scalars.map(|(name, value)| (name.to_owned(), value)).into(),

@@ -160,6 +160,7 @@ pub(super) fn numbered(vars: Vec<Var>) -> impl Iterator<Item = (String, Var)> {
 }
 
 fn patterns(field: &str, patterns: &[String]) -> Result<Vec<Pattern>> {
-    let parse = |text: &String| Pattern::new(text).map_err(|error| Error::config(field, format!("a pattern: {error}"), text));
+    let parse =
+        |text: &String| Pattern::new(text).map_err(|error| Error::config(field, format!("a pattern: {error}"), text));
     patterns.iter().map(parse).collect()
 }

@@ -1,5 +1,5 @@
 //! What the integration tests share: golden cases, the table of tolerances, and comparisons that name what differs.
-#![allow(dead_code)] // each test uses its part
+#![allow(dead_code, clippy::unwrap_used)] // each test uses its part; a test's panic is its verdict
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

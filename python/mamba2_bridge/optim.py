@@ -1,0 +1,188 @@
+"""Optimizers that step a model's native parameters with native gradients."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mamba2_bridge import _native
+from mamba2_bridge.exceptions import ConfigError, StateDictError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mamba2_bridge.gradients import Gradients
+    from mamba2_bridge.model import Model
+
+NO_DECAY: tuple[str, ...] = tuple(_native.NO_DECAY)
+"""Glob patterns of the names that get no weight decay by default: A_log, D, dt_bias, norms and biases."""
+
+
+class Optimizer:
+    """What both optimizers share."""
+
+    def __init__(self, native: _native.Optimizer) -> None:
+        self._native = native
+
+    def step(self, grads: Gradients[Any]) -> None:
+        """Change the model's parameters by one step.
+
+        Outputs made before can't be differentiated afterwards.
+
+        Raises
+        ------
+        MissingGradientError
+            A trained parameter has no gradient; nothing is changed.
+        """
+        self._native.step(grads._native)
+
+    @property
+    def lr(self) -> float:
+        """Learning rate of the steps to come."""
+        return self._native.lr
+
+    @lr.setter
+    def lr(self, value: float) -> None:
+        self._native.set_lr(float(value))
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that a bit-exact continuation needs besides the model's parameters.
+
+        Returns
+        -------
+        dict
+            ``step`` (int), the hyperparameters (floats) and each moment as an array named
+            ``<moment>.<parameter>``, e.g. ``exp_avg.A_log``.
+        """
+        step, scalars, arrays = self._native.state()
+        return {"step": step, **scalars, **arrays}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from `state_dict`'s result: all of it, or none and an error.
+
+        Raises
+        ------
+        StateDictError
+            An entry is missing.
+        ShapeError, DTypeError
+            A moment that doesn't fit its parameter.
+        """
+        scalars, arrays = {}, {}
+        for name, value in state.items():
+            if "." in name:
+                arrays[name] = value
+            elif name != "step":
+                scalars[name] = float(value)
+        if "step" not in state:
+            raise StateDictError("step is missing; nothing was loaded")
+        self._native.load_state(int(state["step"]), scalars, arrays)
+
+
+class AdamW(Optimizer):
+    """AdamW, step by step as ``torch.optim.AdamW`` computes it.
+
+    Parameters
+    ----------
+    model
+        Whose parameters are stepped.
+    lr, betas, eps, weight_decay
+        Hyperparameters, torch's defaults.
+    no_decay
+        Glob patterns of the names that get no weight decay; ``()``: all decay.
+    freeze
+        Glob patterns of the names that are not trained, e.g. ``["layers.0.*"]``.
+
+    Raises
+    ------
+    ConfigError
+        A hyperparameter out of range, or a pattern of ``freeze`` that matches no parameter.
+
+    Notes
+    -----
+    Loshchilov and Hutter, "Decoupled weight decay regularization", 2019.
+    """
+
+    def __init__(
+        self,
+        model: Model[Any],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.01,
+        *,
+        no_decay: Sequence[str] = NO_DECAY,
+        freeze: Sequence[str] = (),
+    ) -> None:
+        super().__init__(
+            _native.Optimizer.adamw(
+                model._native,
+                lr=float(lr),
+                betas=betas,
+                eps=float(eps),
+                weight_decay=float(weight_decay),
+                no_decay=_patterns("no_decay", no_decay),
+                freeze=_patterns("freeze", freeze),
+            )
+        )
+
+
+class SGD(Optimizer):
+    """Stochastic gradient descent, step by step as ``torch.optim.SGD`` computes it.
+
+    Parameters
+    ----------
+    model
+        Whose parameters are stepped.
+    lr, momentum, nesterov, weight_decay
+        Hyperparameters, torch's defaults.
+    no_decay, freeze
+        As for `AdamW`.
+
+    Raises
+    ------
+    ConfigError
+        As for `AdamW`.
+    """
+
+    def __init__(
+        self,
+        model: Model[Any],
+        lr: float = 1e-3,
+        momentum: float = 0.0,
+        nesterov: bool = False,
+        weight_decay: float = 0.0,
+        *,
+        no_decay: Sequence[str] = NO_DECAY,
+        freeze: Sequence[str] = (),
+    ) -> None:
+        super().__init__(
+            _native.Optimizer.sgd(
+                model._native,
+                lr=float(lr),
+                momentum=float(momentum),
+                nesterov=bool(nesterov),
+                weight_decay=float(weight_decay),
+                no_decay=_patterns("no_decay", no_decay),
+                freeze=_patterns("freeze", freeze),
+            )
+        )
+
+
+def clip_grad_norm(grads: Gradients[Any], max_norm: float) -> float:
+    """Scale all parameters' gradients in place so that their common norm is at most ``max_norm``.
+
+    Returns
+    -------
+    float
+        The norm before clipping, summed in float64. Where it is NaN or infinite, so are gradients.
+
+    Notes
+    -----
+    As ``torch.nn.utils.clip_grad_norm_``.
+    """
+    return _native.clip_grad_norm(grads._native, float(max_norm))
+
+
+def _patterns(name: str, patterns: Sequence[str]) -> list[str]:
+    if isinstance(patterns, str) or not all(isinstance(pattern, str) for pattern in patterns):
+        raise ConfigError(f"{name} must be a list of patterns, got {patterns!r}")
+    return list(patterns)
