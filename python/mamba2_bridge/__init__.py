@@ -4,7 +4,7 @@ from importlib import import_module
 from types import ModuleType
 
 from mamba2_bridge import exceptions, optim
-from mamba2_bridge._native import Loss, Mamba2State, __version__, get_num_threads, set_num_threads
+from mamba2_bridge._native import Mamba2State, __version__, get_num_threads, set_num_threads
 from mamba2_bridge.config import Mamba2Config, Mamba2ForecasterConfig
 from mamba2_bridge.exceptions import (
     CheckpointError,
@@ -22,6 +22,7 @@ from mamba2_bridge.exceptions import (
     StateDictError,
 )
 from mamba2_bridge.gradients import Gradients
+from mamba2_bridge.loss import Loss
 from mamba2_bridge.model import Mamba2, Mamba2Forecaster, Model
 from mamba2_bridge.output import ForecasterOutput, Mamba2Output
 from mamba2_bridge.varmap import LoadResult, VarMap

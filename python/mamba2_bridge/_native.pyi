@@ -89,10 +89,9 @@ class Output:
 
 @final
 class Loss:
-    """A scalar made from an output, computed and kept in float64."""
+    """A scalar made from an output."""
 
     def item(self) -> float: ...
-    def __float__(self) -> float: ...
     def backward(self) -> Gradients: ...
 
 @final

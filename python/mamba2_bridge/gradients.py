@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,4 +90,4 @@ class Gradients(Mapping[str, Any], Generic[_S]):
 
     def norms(self) -> dict[str, float]:
         """Euclidean norm of each parameter's gradient, summed in float64."""
-        return cast("dict[str, float]", self._native.norms())
+        return self._native.norms()

@@ -67,7 +67,7 @@ class Model(ABC, Generic[_C]):
         if not isinstance(cfg, self.config_class):
             expected = self.config_class.__name__
             raise ConfigError(f"cfg must be a {expected}, got {type(cfg).__name__}")
-        self._cfg = cfg
+        self._cfg: _C = cfg
         self._dtype = _dtype_name(dtype)
         self._device = str(device)
         self._seed = _seed(seed)
@@ -100,7 +100,7 @@ class Model(ABC, Generic[_C]):
         return self._varmap
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
-        """Copies of all parameters, in the model's order."""
+        """Copy all parameters, in the model's order."""
         return dict(self._varmap)
 
     def load_state_dict(
@@ -301,9 +301,7 @@ class Mamba2Forecaster(Model[Mamba2ForecasterConfig]):
         """Give the prediction alone, without a graph: x (batch, seqlen, d_input) -> (batch, d_output)."""
         return self._native.infer(x, name="x")
 
-    def step(
-        self, x_t: ArrayLike, states: Sequence[Mamba2State]
-    ) -> tuple[NDArray[Any], list[Mamba2State]]:
+    def step(self, x_t: ArrayLike, states: Sequence[Mamba2State]) -> tuple[NDArray[Any], list[Mamba2State]]:
         """Process the next timestep: x_t (batch, d_input) -> the prediction (batch, d_output) and the states.
 
         After the last timestep of a sequence the prediction equals `forward`'s.
@@ -335,7 +333,7 @@ def _kernels(kernels: Any) -> str:
     if kernels in ("auto", "composed"):
         return str(kernels)
     if kernels == "fused":
-        raise ConfigError("kernels='fused': this version has no fused kernels; 'auto' takes the composed ones")
+        raise ConfigError("kernels='fused': this version has no fused kernels, only 'composed' ones")
     raise ConfigError(f"kernels must be 'auto', 'fused' or 'composed', got {kernels!r}")
 
 
@@ -353,7 +351,8 @@ def _integer(name: str, value: Any, end: int) -> int:
     except TypeError:
         number = -1
     if isinstance(value, bool) or not 0 <= number < end:
-        raise ConfigError(f"{name} must be an integer from 0 to below 2**{end.bit_length() - 1}, got {value!r}")
+        rule = f"an integer from 0 to below 2**{end.bit_length() - 1}"
+        raise ConfigError(f"{name} must be {rule}, got {value!r}")
     return number
 
 

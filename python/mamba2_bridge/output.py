@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from mamba2_bridge.gradients import Gradients
+from mamba2_bridge.loss import Loss
 from mamba2_bridge.states import one_state, state_list
 
 if TYPE_CHECKING:
@@ -13,10 +15,12 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from mamba2_bridge import _native
-    from mamba2_bridge._native import Loss, Mamba2State
+    from mamba2_bridge._native import Mamba2State
+
+_S = TypeVar("_S")
 
 
-class _Output:
+class _Output(ABC, Generic[_S]):
     """Output of a model, with the graph that one backward consumes. The graph goes away with it."""
 
     def __init__(self, native: _native.Output) -> None:
@@ -27,7 +31,12 @@ class _Output:
         """A copy of the output."""
         return self._native.y
 
-    def mse_loss(self, target: ArrayLike) -> Loss:
+    @staticmethod
+    @abstractmethod
+    def _unwrap(states: list[Mamba2State]) -> _S:
+        """Give what the model's callers see of its native states."""
+
+    def mse_loss(self, target: ArrayLike) -> Loss[_S]:
         """Mean squared error over all elements.
 
         Parameters
@@ -47,10 +56,10 @@ class _Output:
         GraphError
             A backward was called before.
         """
-        return self._native.mse_loss(target)
+        return Loss(self._native.mse_loss(target), self._unwrap)
 
 
-class Mamba2Output(_Output):
+class Mamba2Output(_Output["Mamba2State"]):
     """Output of a `Mamba2`.
 
     Attributes
@@ -64,7 +73,7 @@ class Mamba2Output(_Output):
     @property
     def state(self) -> Mamba2State:
         """The state after the last token."""
-        return self._native.states[0]
+        return self._unwrap(self._native.states)
 
     def backward(self, dy: ArrayLike, dstate: Mamba2State | None = None) -> Gradients[Mamba2State]:
         """Vector-Jacobian product.
@@ -91,10 +100,14 @@ class Mamba2Output(_Output):
             Parameters that were not reached, by name.
         """
         upstream = None if dstate is None else [one_state("dstate", dstate)]
-        return Gradients(self._native.backward(dy, upstream), lambda states: states[0])
+        return Gradients(self._native.backward(dy, upstream), self._unwrap)
+
+    @staticmethod
+    def _unwrap(states: list[Mamba2State]) -> Mamba2State:
+        return states[0]
 
 
-class ForecasterOutput(_Output):
+class ForecasterOutput(_Output["list[Mamba2State]"]):
     """Output of a `Mamba2Forecaster`.
 
     Attributes
@@ -115,4 +128,8 @@ class ForecasterOutput(_Output):
     ) -> Gradients[list[Mamba2State]]:
         """Vector-Jacobian product; ``dstate`` is a list like ``states``. See `Mamba2Output.backward`."""
         upstream = None if dstate is None else state_list("dstate", dstate)
-        return Gradients(self._native.backward(dy, upstream), lambda states: states)
+        return Gradients(self._native.backward(dy, upstream), self._unwrap)
+
+    @staticmethod
+    def _unwrap(states: list[Mamba2State]) -> list[Mamba2State]:
+        return states

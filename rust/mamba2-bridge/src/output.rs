@@ -88,10 +88,8 @@ impl Output {
     }
 }
 
-/// A scalar made from an output, computed and kept in float64.
-///
-/// One backward, of the loss or of its output, consumes the graph.
-#[pyclass(frozen, module = "mamba2_bridge")]
+/// A scalar made from an output; the package's `Loss` wraps it.
+#[pyclass(frozen)]
 pub struct Loss {
     value: f64,
     objective: Mutex<Option<Tensor>>,
@@ -105,20 +103,7 @@ impl Loss {
         self.value
     }
 
-    fn __float__(&self) -> f64 {
-        self.value
-    }
-
-    fn __repr__(&self) -> String {
-        format!("Loss({})", self.value)
-    }
-
     /// Gradients of the loss.
-    ///
-    /// Raises
-    /// ------
-    /// GraphError
-    ///     A second backward, or parameters that have changed since the forward pass.
     fn backward(&self, py: Python<'_>) -> PyResult<Gradients> {
         let model = read(py, &self.graph.model)?;
         let output = self.graph.take(py)?;
