@@ -13,9 +13,24 @@ import pytest
 
 from mamba2_bridge import datasets
 
-SMALL = (
-    "--window 12 --d-model 8 --n-layer 1 --d-state 4 --headdim 4 --batch-size 8 --evaluate-every 4 --warmup 2"
-).split()
+SMALL = [
+    "--window",
+    "12",
+    "--d-model",
+    "8",
+    "--n-layer",
+    "1",
+    "--d-state",
+    "4",
+    "--headdim",
+    "4",
+    "--batch-size",
+    "8",
+    "--evaluate-every",
+    "4",
+    "--warmup",
+    "2",
+]
 
 
 def test_train_writes_a_run_and_prints_errors_beside_the_baselines(command, csv, tmp_path):
