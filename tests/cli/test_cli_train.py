@@ -14,22 +14,8 @@ import pytest
 from mamba2_bridge import datasets
 
 SMALL = [
-    "--window",
-    "12",
-    "--d-model",
-    "8",
-    "--n-layer",
-    "1",
-    "--d-state",
-    "4",
-    "--headdim",
-    "4",
-    "--batch-size",
-    "8",
-    "--evaluate-every",
-    "4",
-    "--warmup",
-    "2",
+    *("--window", "12", "--d-model", "8", "--n-layer", "1", "--d-state", "4", "--headdim", "4"),
+    *("--batch-size", "8", "--evaluate-every", "4", "--warmup", "2"),
 ]
 
 
@@ -95,7 +81,7 @@ def test_predict_on_no_run_fails_in_one_line(command, csv, tmp_path):
 
 
 def test_ctrl_c_saves_and_resume_ends_as_if_nothing_had_happened(command, csv, tmp_path):
-    settings = ["--target", "load", "--steps", "400", "--patience", "0", *SMALL]
+    settings = ["--target", "load", "--steps", "150", "--patience", "0", *SMALL]
     whole = command("train", csv, "--out", tmp_path / "whole", *settings)
     assert whole.exit_code == 0, whole.output
     process = subprocess.Popen(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import threading
 
@@ -64,7 +65,7 @@ def test_a_run_leaves_config_checkpoints_metrics_table_and_picture(csv, small, t
 
 @pytest.mark.parametrize("normalise", ["window", "train"])
 def test_training_learns_and_validation_is_the_training_loss_on_validation_examples(
-    csv, small, tmp_path, normalise
+    csv, frame, small, tmp_path, normalise
 ):
     config = small(normalise=normalise, steps=60, lr=1e-2, features=("heat",), average=0.0, evaluate_every=60)
     result = train(csv, config, tmp_path / "run")
@@ -72,11 +73,15 @@ def test_training_learns_and_validation_is_the_training_loss_on_validation_examp
     assert np.mean(metrics["losses"][-5:]) < 0.5 * np.mean(metrics["losses"][:5])
     run = Run.load(tmp_path / "run")
     predictions = run.predict(csv).set_index("row")
-    # the targets of the validation part, by hand: rows 113 to 136 of 160
-    rows = predictions.loc[113:136]
+    # the validation part by hand: rows 113 to 136 of 160
+    part = predictions.loc[113:136]
     if normalise == "train":
-        error = (rows["prediction"] - rows["load"]) / run.scaling.std[0]
-        assert result.validation_loss == pytest.approx((error**2).mean(), rel=1e-4)
+        unit = frame["load"][:112].std(ddof=0)
+    else:
+        spread = np.array([frame["load"][row - 17 : row - 1].std(ddof=0) for row in part.index])
+        unit = spread * run.scaling.change
+    error = (part["prediction"] - part["load"]) / unit
+    assert result.validation_loss == pytest.approx((error**2).mean(), rel=1e-4)
 
 
 @pytest.mark.parametrize("stop", [2, 4, 7])
@@ -105,6 +110,28 @@ def test_a_run_killed_before_its_first_checkpoint_starts_again(csv, small, tmp_p
 def _kill(report):
     del report
     raise RuntimeError("killed")
+
+
+def test_a_full_disk_leaves_the_checkpoint_before_and_training_goes_on_from_it(
+    csv, small, tmp_path, monkeypatch
+):
+    whole = train(csv, small(), tmp_path / "whole")
+    saved, write = [], np.savez
+
+    def full_at_the_second(file, **arrays):
+        saved.append(file)
+        if len(saved) == 2:
+            file.write(b"half")
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(file, **arrays)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(np, "savez", full_at_the_second)
+        with pytest.raises(OSError, match="No space left"):
+            train(csv, small(), tmp_path / "full")
+    assert sorted(path.name for path in (tmp_path / "full" / "checkpoints").iterdir()) == ["best", "last"]
+    assert resume(tmp_path / "full").test == whole.test
+    assert content(tmp_path / "full") == content(tmp_path / "whole")
 
 
 def test_resuming_a_finished_run_repeats_its_result(csv, small, tmp_path):

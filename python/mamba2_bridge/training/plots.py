@@ -34,13 +34,16 @@ def write_report(
         (n,) time, or number, of the test rows.
     """
     # a figure of its own, not pyplot's: nothing global, no window system
-    figure = Figure(figsize=(13, 9), layout="constrained")
+    figure = Figure(figsize=(13, 9))
     FigureCanvasAgg(figure)
     axes = figure.subplots(2, 2)
+    # by hand: to have matplotlib find the layout takes as long as all the drawing
+    figure.subplots_adjust(left=0.05, right=0.88, bottom=0.06, top=0.95, hspace=0.25, wspace=0.15)
     _draw_losses(axes[0, 0], result, record)
     _draw_by_parameter(axes[0, 1], record.evaluations, "gradient_norms", "gradient norm of each parameter")
     _draw_predictions(axes[1, 0], result, test, when)
     _draw_by_parameter(axes[1, 1], record.evaluations, "update_ratios", "update of each parameter / its norm")
+    figure.legend(handles=axes[0, 1].get_lines(), loc="center right", fontsize=6)
     with replaced_file(result.folder.report) as beside:
         figure.savefig(beside, dpi=110, format="png")
 
@@ -71,7 +74,6 @@ def _draw_by_parameter(axes: Axes, evaluations: list[Evaluation], what: str, tit
             ls="-:"[number // 10 % 2],
         )
     axes.set(title=title, xlabel="step", yscale="log")
-    axes.legend(fontsize=5, loc="center left", bbox_to_anchor=(1.0, 0.5))
 
 
 def _draw_predictions(
