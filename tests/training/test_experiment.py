@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from mamba2_bridge.exceptions import CheckpointError, ConfigError, DataError
+from mamba2_bridge.exceptions import CheckpointError, ConfigError, DataError, NonFiniteError
 from mamba2_bridge.training import Run, resume, train
 
 
@@ -214,7 +214,7 @@ def test_bad_data_leaves_no_folder(csv, small, tmp_path):
 
 
 def test_a_loss_that_is_no_number_stops_training(csv, small, tmp_path):
-    with pytest.raises(ConfigError, match=r"loss is (nan|inf) at step \d+; a smaller lr"):
+    with pytest.raises(NonFiniteError, match=r"loss is (nan|inf) at step \d+; a smaller lr"):
         train(csv, small(lr=1e30, clip=0.0, warmup=0, steps=40), tmp_path / "run")
 
 

@@ -63,9 +63,14 @@ class TrainResult:
     notes: tuple[str, ...]
 
     @property
+    def beaten(self) -> dict[str, bool]:
+        """By baseline, whether the forecaster's root mean square error is below its."""
+        return {name: self.test.rmse < other.rmse for name, other in self.baselines.items()}
+
+    @property
     def beats_baselines(self) -> bool:
-        """Whether the forecaster's root mean square error is below that of every baseline."""
-        return all(self.test.rmse < other.rmse for other in self.baselines.values())
+        """Whether all of them are beaten."""
+        return all(self.beaten.values())
 
     def forecaster(self) -> Mamba2Forecaster:
         """Load the best weights."""
@@ -102,6 +107,8 @@ def train(
         If the config and the series don't fit, or `out` is taken.
     FileNotFoundError, PermissionError, OSError
         If a file can't be read or written.
+    NonFiniteError
+        If the loss or a gradient is no longer finite.
     KeyboardInterrupt
         On Ctrl-C, when everything is saved; the message says how to go on.
     """
@@ -114,7 +121,7 @@ def train(
     scaling = _fit_scaling(table, parts, config)
     trainer = _trainer(table, parts, scaling, config)
     folder.create()
-    source = None if isinstance(data, pd.DataFrame) else str(data)
+    source = None if isinstance(data, pd.DataFrame) else str(Path(data).absolute())
     RunInfo(config, scaling, source, table.digest()).write(folder)
     return _train_and_test(trainer, table, parts, folder, on_step)
 

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def replaced_file(path: Path) -> Iterator[Path]:
-    """Give a temporary path beside `path`; on success it takes the place of `path`, on an error it is
-    removed.
+    """Give a temporary path beside `path`; on success it takes its place, on an error it is removed.
 
     Raises
     ------

@@ -133,8 +133,7 @@ class Stream:
         self.seen = 0
 
     def push(self, row: Mapping[str, float] | Sequence[float], *, time: Any = None) -> float | None:
-        """Take the next row; return the prediction `horizon` rows later, or None while the window is not
-        full.
+        """Take the next row; predict `horizon` rows on, or give None while the window is not full.
 
         Parameters
         ----------

@@ -86,7 +86,7 @@ class RunInfo:
     config : TrainConfig
     scaling : Scaling
     data : str or None
-        The CSV file as it was given; None for a data frame.
+        The CSV file; None for a data frame.
     digest : str
         :meth:`~mamba2_bridge.training.table.Table.digest` of the series.
     """
