@@ -1,4 +1,4 @@
-"""The last checkpoint: all of a trainer's state, so that to go on from it is as not to have stopped, bit for bit.
+"""The last checkpoint: all of a trainer's state; to go on from it is as not to have stopped, to the bit.
 
 ``model/`` is a pretrained folder, ``state.npz`` holds moments, averaged weights and the examples still to
 come, ``state.json`` the numbers, the generator and the record.
