@@ -6,6 +6,24 @@ from typing import Any, final
 
 from numpy.typing import ArrayLike, NDArray
 
+__all__ = [
+    "NO_DECAY",
+    "ForecasterConfig",
+    "Gradients",
+    "Loss",
+    "Mamba2State",
+    "MixerConfig",
+    "Model",
+    "Optimizer",
+    "Output",
+    "__version__",
+    "clip_grad_norm",
+    "get_num_threads",
+    "replace_folder",
+    "set_num_threads",
+    "write_file",
+]
+
 __version__: str
 NO_DECAY: list[str]
 

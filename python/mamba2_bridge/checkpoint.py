@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mamba2_bridge import _native
-from mamba2_bridge.exceptions import CheckpointError, ConfigError
+from mamba2_bridge.exceptions import CheckpointError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +30,7 @@ def save(folder: str | PathLike[str], kind: str, config: Mapping[str, Any], varm
     Parameters
     ----------
     folder
-        Replaced where it is such a folder already.
+        Replaced with all that is in it, where it is such a folder already or empty.
     kind
         Name of the model's class.
     config
@@ -40,7 +40,7 @@ def save(folder: str | PathLike[str], kind: str, config: Mapping[str, Any], varm
     """
     target = Path(folder)
     if target.exists() and not _is_replaceable(target):
-        raise CheckpointError(f"{target} is there and holds no model: it is not replaced")
+        raise CheckpointError(f"{target} is there and holds no model of mamba2_bridge: it is not replaced")
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".writing-", dir=target.parent) as beside:
         staged = Path(beside) / "model"
@@ -66,7 +66,7 @@ def read_config(folder: str | PathLike[str], kind: str, config_class: type[Any])
         raise CheckpointError(f"{path}: holds a {found}, not a {kind}")
     try:
         return config_class.from_dict(_from_json(values))
-    except ConfigError as error:
+    except (TypeError, ValueError) as error:
         raise CheckpointError(f"{path}: {error}") from None
 
 
@@ -76,7 +76,16 @@ def weights(folder: str | PathLike[str]) -> Path:
 
 
 def _is_replaceable(target: Path) -> bool:
-    return target.is_dir() and ((target / CONFIG).exists() or not any(target.iterdir()))
+    """Tell an empty folder, or one that `save` wrote, from anything else that bears the name."""
+    return target.is_dir() and (not any(target.iterdir()) or _is_ours(target / CONFIG))
+
+
+def _is_ours(config: Path) -> bool:
+    try:
+        values = json.loads(config.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(values, dict) and values.get(_FORMAT) == _OURS
 
 
 def _to_json(value: Any) -> Any:

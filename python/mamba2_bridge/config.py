@@ -8,6 +8,8 @@ import operator
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+import numpy as np
+
 from mamba2_bridge import _native
 from mamba2_bridge.exceptions import ConfigError
 
@@ -28,8 +30,10 @@ class _Config:
         Raises
         ------
         ConfigError
-            A field that there isn't, one without a default that is absent, or a wrong value.
+            No mapping, a field that there isn't, one without a default that is absent, or a wrong value.
         """
+        if not isinstance(values, Mapping):
+            raise ConfigError(f"{cls.__name__} is made from a mapping, got {type(values).__name__}")
         fields: dict[str, dataclasses.Field[Any]] = {
             field.name: field
             for field in dataclasses.fields(cls)  # type: ignore[arg-type]
@@ -221,7 +225,7 @@ def _count(value: Any) -> int:
 
 
 def _real(value: Any) -> float:
-    if isinstance(value, (bool, str, bytes)):
+    if isinstance(value, (bool, np.bool_, str, bytes)):
         raise _WrongTypeError("a number")
     try:
         return float(value)
@@ -242,7 +246,7 @@ def _pair(value: Any) -> tuple[float, float]:
 
 
 def _flag(value: Any) -> bool:
-    if value is True or value is False or type(value).__name__ == "bool_":
+    if isinstance(value, (bool, np.bool_)):
         return bool(value)
     raise _WrongTypeError("True or False")
 

@@ -78,9 +78,11 @@ class Gradients(Mapping[str, Any], Generic[_S]):
         Raises
         ------
         MissingGradientError, StateDictError, ShapeError, DTypeError
-            Gradients of other parameters.
+            Gradients of other parameters; nothing is added.
+        TypeError
+            ``other`` isn't `Gradients`.
         """
-        self._native.add(other._native)
+        self._native.add(native_gradients("other", other))
         return self
 
     def scale_(self, factor: float) -> Gradients[_S]:
@@ -91,3 +93,16 @@ class Gradients(Mapping[str, Any], Generic[_S]):
     def norms(self) -> dict[str, float]:
         """Euclidean norm of each parameter's gradient, summed in float64."""
         return self._native.norms()
+
+
+def native_gradients(name: str, value: Any) -> _native.Gradients:
+    """Give the native part of ``value`` if it is `Gradients`.
+
+    Raises
+    ------
+    TypeError
+        It is something else.
+    """
+    if isinstance(value, Gradients):
+        return value._native
+    raise TypeError(f"{name} must be Gradients, got {type(value).__name__}")

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from mamba2_bridge import _native
 from mamba2_bridge.exceptions import ConfigError, StateDictError
+from mamba2_bridge.gradients import native_gradients
+from mamba2_bridge.model import Model
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mamba2_bridge.gradients import Gradients
-    from mamba2_bridge.model import Model
 
 NO_DECAY: tuple[str, ...] = tuple(_native.NO_DECAY)
 """Glob patterns of the names that get no weight decay by default: A_log, D, dt_bias, norms and biases."""
@@ -30,10 +31,12 @@ class Optimizer:
 
         Raises
         ------
-        MissingGradientError
-            A trained parameter has no gradient; nothing is changed.
+        MissingGradientError, StateDictError, ShapeError, DTypeError
+            Gradients of other parameters than the model's; nothing is changed.
+        TypeError
+            ``grads`` isn't `Gradients`.
         """
-        self._native.step(grads._native)
+        self._native.step(native_gradients("grads", grads))
 
     @property
     def lr(self) -> float:
@@ -62,7 +65,7 @@ class Optimizer:
         Raises
         ------
         StateDictError
-            An entry is missing.
+            An entry is missing, or belongs to another optimizer or another model.
         ShapeError, DTypeError
             A moment that doesn't fit its parameter.
         """
@@ -114,9 +117,9 @@ class AdamW(Optimizer):
     ) -> None:
         super().__init__(
             _native.Optimizer.adamw(
-                model._native,
+                _native_model(model),
                 lr=float(lr),
-                betas=betas,
+                betas=_pair("betas", betas),
                 eps=float(eps),
                 weight_decay=float(weight_decay),
                 no_decay=_patterns("no_decay", no_decay),
@@ -156,7 +159,7 @@ class SGD(Optimizer):
     ) -> None:
         super().__init__(
             _native.Optimizer.sgd(
-                model._native,
+                _native_model(model),
                 lr=float(lr),
                 momentum=float(momentum),
                 nesterov=bool(nesterov),
@@ -179,10 +182,24 @@ def clip_grad_norm(grads: Gradients[Any], max_norm: float) -> float:
     -----
     As ``torch.nn.utils.clip_grad_norm_``.
     """
-    return _native.clip_grad_norm(grads._native, float(max_norm))
+    return _native.clip_grad_norm(native_gradients("grads", grads), float(max_norm))
 
 
 def _patterns(name: str, patterns: Sequence[str]) -> list[str]:
     if isinstance(patterns, str) or not all(isinstance(pattern, str) for pattern in patterns):
         raise ConfigError(f"{name} must be a list of patterns, got {patterns!r}")
     return list(patterns)
+
+
+def _native_model(model: Any) -> _native.Model:
+    if isinstance(model, Model):
+        return model._native
+    raise TypeError(f"model must be a Mamba2 or another model, got {type(model).__name__}")
+
+
+def _pair(name: str, values: Sequence[float]) -> tuple[float, float]:
+    try:
+        first, second = values
+        return float(first), float(second)
+    except (TypeError, ValueError):
+        raise ConfigError(f"{name} must be a pair of numbers, got {values!r}") from None

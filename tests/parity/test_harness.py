@@ -207,12 +207,12 @@ def short(monkeypatch):
 
 def run_command(monkeypatch, runner, *arguments):
     monkeypatch.setattr(command, "NativeRunner", lambda kernels: runner)
-    return CliRunner().invoke(command.parity, ["--quick", *arguments])
+    return CliRunner().invoke(command.parity, [*arguments])
 
 
 @pytest.mark.usefixtures("short")
 def test_the_command_passes(monkeypatch, tmp_path):
-    result = run_command(monkeypatch, TwinRunner("chunked"), "--out", str(tmp_path))
+    result = run_command(monkeypatch, TwinRunner("chunked"), "--quick", "--out", str(tmp_path))
     assert result.exit_code == 0, result.output
     content = json.loads((tmp_path / "parity.json").read_text())
     assert content["passed"]
@@ -227,6 +227,31 @@ def test_the_command_names_what_is_wrong(monkeypatch, tmp_path):
     assert result.exit_code == 1
     assert "FAIL plain in float64: grad.param.dt_bias[" in result.output
     assert json.loads((tmp_path / "parity.json").read_text())["passed"] is False
+
+
+@pytest.mark.usefixtures("short")
+def test_the_command_trains_a_forecaster_only_where_the_comparison_passes(monkeypatch, tmp_path):
+    trained = []
+
+    def train(out, seed, steps, on_step):
+        trained.append((out, seed, steps))
+        score = {"rmse": 0.25, "mae": 0.125}
+        return {
+            "test": score,
+            "baselines": {"persistence": score},
+            "beats_baselines": False,
+            "folder": "a folder",
+        }
+
+    monkeypatch.setattr(command, "train_forecaster", train)
+    options = ["--out", str(tmp_path), "--seed", "1", "--steps", "7"]
+    assert run_command(monkeypatch, FaultyRunner(DoubledGradient), *options).exit_code == 1
+    assert not trained
+    result = run_command(monkeypatch, TwinRunner("chunked"), *options)
+    assert result.exit_code == 0, result.output
+    assert trained == [(tmp_path, 1, 7)]
+    assert "not better than every baseline; in a folder" in result.output
+    assert json.loads((tmp_path / "parity.json").read_text())["forecaster"]["test"]["rmse"] == 0.25
 
 
 def test_the_command_refuses_wrong_usage(tmp_path):

@@ -107,13 +107,32 @@ class Report:
         console.print(table)
         for trajectory in self.trajectories:
             _print_losses(console, trajectory)
-        if self.forecaster is not None:
-            _print_forecaster(console, self.forecaster)
         failures = self.failures
         for failure in failures[:_SHOWN_FAILURES]:
             console.print(Text(f"FAIL {failure}", "red"), soft_wrap=True)
         if len(failures) > _SHOWN_FAILURES:
             console.print(f"... and {len(failures) - _SHOWN_FAILURES} more failures, see the JSON file")
+
+    def print_forecaster(self, console: Console) -> None:
+        """Write the forecaster's errors next to those of the baselines, where one was trained."""
+        if self.forecaster is None:
+            return
+        table = Table(
+            title="native forecaster of CO2, trained in fp32: test errors in ppm",
+            title_justify="left",
+            box=box.SIMPLE_HEAD,
+            padding=(0, 1, 0, 0),
+        )
+        table.add_column("forecast")
+        table.add_column("RMSE", justify="right")
+        table.add_column("MAE", justify="right")
+        for name, score in {"mamba2": self.forecaster["test"], **self.forecaster["baselines"]}.items():
+            table.add_row(name, f"{score['rmse']:.4f}", f"{score['mae']:.4f}")
+        console.print(table)
+        verdict = "better than" if self.forecaster["beats_baselines"] else "not better than"
+        console.print(
+            f"{verdict} every baseline; in {self.forecaster['folder']}", highlight=False, soft_wrap=True
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON can hold it; a number that is not finite is a string."""
@@ -157,17 +176,3 @@ def _print_losses(console: Console, trajectory: Trajectory) -> None:
         highlight=False,
         markup=False,
     )
-
-
-def _print_forecaster(console: Console, forecaster: Mapping[str, Any]) -> None:
-    table = Table(
-        title="native forecaster of CO2, trained in fp32: test errors in ppm",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-    )
-    for heading in ("forecast", "RMSE", "MAE"):
-        table.add_column(heading, justify="left" if heading == "forecast" else "right")
-    for name, score in {"mamba2": forecaster["test"], **forecaster["baselines"]}.items():
-        table.add_row(name, f"{score['rmse']:.4f}", f"{score['mae']:.4f}")
-    console.print(table)

@@ -21,7 +21,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-Quantity = Literal["value", "state", "grad", "loss", "optimizer step", "training"]
+Quantity = Literal["value", "state", "grad", "loss", "optimizer step", "training", "finite difference"]
 DType = Literal["float32", "float64"]
 
 

@@ -35,7 +35,7 @@ pub fn to_variable(what: &str, value: &Bound<'_, PyAny>, dtype: DType) -> PyResu
         let error = Error::DType { what: what.into(), expected, got: type_name(&array)? };
         return Err(raise(value.py(), &error));
     }
-    copy(&array, dtype)
+    copy(what, &array, dtype)
 }
 
 /// A float tensor of whichever of the two element types `value` has.
@@ -45,7 +45,7 @@ pub fn to_float_tensor(what: &str, value: &Bound<'_, PyAny>) -> PyResult<Tensor>
         let error = Error::DType { what: what.into(), expected: "float32 or float64".into(), got: type_name(&array)? };
         return Err(raise(value.py(), &error));
     };
-    Ok(copy(&array, dtype)?.as_detached_tensor())
+    Ok(copy(what, &array, dtype)?.as_detached_tensor())
 }
 
 fn as_array<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyUntypedArray>> {
@@ -66,14 +66,14 @@ fn type_name(array: &Bound<'_, PyUntypedArray>) -> PyResult<String> {
     Ok(array.dtype().str()?.to_string())
 }
 
-fn copy(array: &Bound<'_, PyUntypedArray>, dtype: DType) -> PyResult<Var> {
+fn copy(what: &str, array: &Bound<'_, PyUntypedArray>, dtype: DType) -> PyResult<Var> {
     match dtype {
-        DType::F32 => copy_as::<f32>(array),
-        _ => copy_as::<f64>(array),
+        DType::F32 => copy_as::<f32>(what, array),
+        _ => copy_as::<f64>(what, array),
     }
 }
 
-fn copy_as<T: Element + WithDType>(array: &Bound<'_, PyUntypedArray>) -> PyResult<Var> {
+fn copy_as<T: Element + WithDType>(what: &str, array: &Bound<'_, PyUntypedArray>) -> PyResult<Var> {
     let py = array.py();
     let aligned: bool = array.getattr("flags")?.getattr("aligned")?.extract()?;
     let array = if aligned && array.dtype().is_native_byteorder() != Some(false) {
@@ -83,10 +83,12 @@ fn copy_as<T: Element + WithDType>(array: &Bound<'_, PyUntypedArray>) -> PyResul
     };
     let array = array.cast::<PyArrayDyn<T>>()?;
     let view = array.try_readonly().map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
-    let values = match view.as_slice() {
-        Ok(values) if array.is_c_contiguous() => values.to_vec(),
-        _ => view.as_array().iter().copied().collect(),
-    };
+    // A broadcast array can be of any size without holding memory.
+    let mut values = mamba2::memory::reserve(array.len(), what).or_raise(py)?;
+    match view.as_slice() {
+        Ok(contiguous) if array.is_c_contiguous() => values.extend_from_slice(contiguous),
+        _ => values.extend(view.as_array().iter().copied()),
+    }
     Var::from_vec(values, array.shape(), &Device::Cpu).or_raise(py)
 }
 

@@ -107,7 +107,7 @@ impl Model {
         };
         let values: IndexMap<String, Tensor> = values.iter().map(convert).collect::<PyResult<_>>()?;
         let mut model = write(py, &self.inner)?;
-        let report = complete(py, move || model.parameters_mut().set(&values, strict, allow_nonfinite))?;
+        let report = complete(py, move || model.change(|parameters| parameters.set(&values, strict, allow_nonfinite)))?;
         Ok(left_aside(report))
     }
 
@@ -129,7 +129,7 @@ impl Model {
     ) -> PyResult<LeftAside> {
         let mut model = write(py, &self.inner)?;
         let cast = cast.then_some(self.dtype);
-        let load = move || model.parameters_mut().load(&path, cast, strict, allow_nonfinite);
+        let load = move || model.change(|parameters| parameters.load(&path, cast, strict, allow_nonfinite));
         Ok(left_aside(complete(py, load)?))
     }
 }

@@ -72,11 +72,10 @@ impl Optimizer {
         let mut model = write(py, &self.model)?;
         let mut method = write(py, &self.method)?;
         complete(py, move || {
-            model.parameters_mut(); // outputs made before have no backward from here on
-            match &mut *method {
+            model.change(|_| match &mut *method {
                 Method::AdamW(method) => method.step_named(&grads),
                 Method::Sgd(method) => method.step_named(&grads),
-            }
+            })
         })
     }
 

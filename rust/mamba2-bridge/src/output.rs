@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use crate::arrays::{to_array, to_tensor};
 use crate::errors::{OrRaise, bridge_error};
 use crate::gradients::Gradients;
-use crate::runtime::{compute, read};
+use crate::runtime::{compute, free, read};
 use crate::state::{Mamba2State, unwrap, wrap};
 
 /// A graph that one backward consumes.
@@ -20,7 +20,14 @@ struct Graph {
 
 impl Graph {
     fn take(&self, py: Python<'_>) -> PyResult<mamba2::Output> {
-        self.output.lock().take().ok_or_else(|| gone(py))
+        let output = self.output.lock().take(); // not held where Python may run
+        output.ok_or_else(|| gone(py))
+    }
+}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        self.output.get_mut().take().map(free);
     }
 }
 
@@ -67,10 +74,9 @@ impl Output {
         let (dy, dstates) = (to_tensor("dy", dy, self.dtype)?, unwrap(dstates));
         let model = read(py, &self.graph.model)?;
         // Upstream gradients that don't fit leave the graph for another try.
-        match &*self.graph.output.lock() {
-            Some(output) => output.check_upstream(&model, &dy, dstates.as_deref()).or_raise(py)?,
-            None => return Err(gone(py)),
-        }
+        let check = |output: &mamba2::Output| output.check_upstream(&model, &dy, dstates.as_deref());
+        let fits = self.graph.output.lock().as_ref().map(check);
+        fits.ok_or_else(|| gone(py))?.or_raise(py)?;
         let output = self.graph.take(py)?;
         compute(py, move || output.backward(&model, &dy, dstates.as_deref())).map(Gradients::new)
     }
@@ -79,11 +85,13 @@ impl Output {
     fn mse_loss(&self, target: &Bound<'_, PyAny>) -> PyResult<Loss> {
         let py = target.py();
         let target = to_tensor("target", target, self.dtype)?;
-        let objective = match &*self.graph.output.lock() {
-            Some(output) => output.mse_loss(&target).or_raise(py)?,
-            None => return Err(gone(py)),
-        };
-        let value = objective.to_scalar().or_raise(py)?;
+        let y = self.graph.output.lock().as_ref().map(|output| output.y().clone());
+        let y = y.ok_or_else(|| gone(py))?;
+        let (objective, value) = compute(py, move || {
+            let objective = mamba2::loss::mse(&y, &target)?;
+            let value = objective.to_scalar()?;
+            Ok((objective, value))
+        })?;
         Ok(Loss { value, objective: Mutex::new(Some(objective)), graph: self.graph.clone() })
     }
 }
@@ -107,7 +115,14 @@ impl Loss {
     fn backward(&self, py: Python<'_>) -> PyResult<Gradients> {
         let model = read(py, &self.graph.model)?;
         let output = self.graph.take(py)?;
-        let objective = self.objective.lock().take().ok_or_else(|| gone(py))?;
+        let objective = self.objective.lock().take();
+        let objective = objective.ok_or_else(|| gone(py))?;
         compute(py, move || output.backward_from(&model, &objective)).map(Gradients::new)
+    }
+}
+
+impl Drop for Loss {
+    fn drop(&mut self) {
+        self.objective.get_mut().take().map(free);
     }
 }

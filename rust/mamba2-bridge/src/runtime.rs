@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{ArcRwLockReadGuard, ArcRwLockWriteGuard, Mutex, RawRwLock, RwLock};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+use pyo3::types::PyBool;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::errors::{bridge_error, raise};
@@ -21,16 +22,20 @@ const FORKED_WAIT: Duration = Duration::from_secs(2);
 /// Candle walks graphs by recursion; this is deep enough for hundreds of layers.
 const STACK: usize = 64 << 20;
 
+const MAX_THREADS: usize = 1024;
+
 static THREADS: AtomicUsize = AtomicUsize::new(0);
 static POOL: Mutex<Option<(u32, Arc<ThreadPool>)>> = Mutex::new(None);
 static LOADED_BY: LazyLock<u32> = LazyLock::new(std::process::id);
 
 /// Sets how many threads compute, from the next call on. Results don't depend on it.
 #[pyfunction]
-pub fn set_num_threads(py: Python<'_>, n: usize) -> PyResult<()> {
-    if n == 0 || n > 1024 {
-        return Err(bridge_error(py, "ConfigError", &format!("the number of threads must be from 1 to 1024, got {n}")));
-    }
+pub fn set_num_threads(n: &Bound<'_, PyAny>) -> PyResult<()> {
+    let number = if n.is_instance_of::<PyBool>() { None } else { n.extract().ok() };
+    let Some(n) = number.filter(|n| (1..=MAX_THREADS).contains(n)) else {
+        let message = format!("the number of threads must be from 1 to {MAX_THREADS}, got {}", n.repr()?);
+        return Err(bridge_error(n.py(), "ConfigError", &message));
+    };
     THREADS.store(n, Ordering::Relaxed);
     Ok(())
 }
@@ -38,7 +43,7 @@ pub fn set_num_threads(py: Python<'_>, n: usize) -> PyResult<()> {
 /// How many threads compute: what was set, else `RAYON_NUM_THREADS`, else the processors this process may use.
 #[pyfunction]
 pub fn get_num_threads() -> usize {
-    let from_environment = || std::env::var("RAYON_NUM_THREADS").ok()?.parse().ok().filter(|&n: &usize| n > 0);
+    let from_environment = || std::env::var("RAYON_NUM_THREADS").ok()?.parse().ok().filter(|n| (1..=MAX_THREADS).contains(n));
     match THREADS.load(Ordering::Relaxed) {
         0 => from_environment().unwrap_or_else(|| std::thread::available_parallelism().map_or(1, Into::into)),
         n => n,
@@ -64,6 +69,13 @@ fn pool() -> PyResult<Arc<ThreadPool>> {
     let pool = Arc::new(built.map_err(|error| PyRuntimeError::new_err(format!("no thread pool: {error}")))?);
     *slot = Some((process, pool.clone()));
     Ok(pool)
+}
+
+/// Frees a graph on the pool: Candle frees by recursion, and the stacks of Python's threads can be small.
+pub fn free<T: Send + 'static>(graph: T) {
+    if let Ok(pool) = pool() {
+        pool.spawn(move || drop(graph));
+    }
 }
 
 /// Runs `work` without the GIL and gives its result.

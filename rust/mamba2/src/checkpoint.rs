@@ -19,7 +19,8 @@ impl Parameters {
         files::write(path, &bytes)
     }
 
-    /// Reads parameters from `path`, all or none; see [`Parameters::set`]. `cast` first rounds or widens each to a type.
+    /// Reads parameters from `path`, all or none; see [`Parameters::set`]. `cast` first rounds or widens
+    /// those of float types to one type.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Checkpoint`] for a file that isn't sound or holds non-finite values, [`Error::StateDict`],
@@ -33,7 +34,7 @@ impl Parameters {
     ) -> Result<Incompatible> {
         let mut tensors = read(path)?;
         if let Some(dtype) = cast {
-            for tensor in tensors.values_mut() {
+            for tensor in tensors.values_mut().filter(|tensor| tensor.dtype().is_float()) {
                 *tensor = tensor.to_dtype(dtype)?;
             }
         }

@@ -43,7 +43,8 @@ impl Dims {
     /// The sizes of `config`, whose single fields are valid.
     pub(crate) fn of(config: &Mamba2Config) -> Result<Self> {
         let Mamba2Config { d_model, d_state, headdim, ngroups, .. } = *config;
-        let d_inner = checked(config.expand.checked_mul(d_model), "expand", config.expand)?;
+        let larger = if d_model > config.expand { ("d_model", d_model) } else { ("expand", config.expand) };
+        let d_inner = checked(config.expand.checked_mul(d_model), larger.0, larger.1)?;
         let d_ssm = config.d_ssm.unwrap_or(d_inner);
         if d_ssm == 0 || d_ssm > d_inner {
             return Err(Error::config("d_ssm", format!("from 1 to d_inner={d_inner}"), d_ssm));
@@ -104,6 +105,6 @@ impl Dims {
 /// The largest size of a tensor that can be addressed in bytes.
 const MAX_ELEMENTS: usize = isize::MAX as usize / 16;
 
-fn checked(size: Option<usize>, field: &str, value: usize) -> Result<usize> {
+pub(crate) fn checked(size: Option<usize>, field: &str, value: usize) -> Result<usize> {
     size.filter(|&size| size <= MAX_ELEMENTS).ok_or_else(|| Error::config(field, "smaller: a size overflows", value))
 }

@@ -9,15 +9,20 @@ use crate::error::{Error, Result};
 pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     let failed = |source| Error::io(path, source);
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(".writing-");
-    #[cfg(unix)]
-    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666)); // less the umask, as any new file
-    let mut file = builder.tempfile_in(folder).map_err(failed)?;
-    file.write_all(bytes).map_err(failed)?;
+    // tempfile wraps the system's errors and hides their numbers.
+    let mut number = None;
+    let create = |beside: &Path| new_file(beside).inspect_err(|error| number = error.raw_os_error());
+    let made = tempfile::Builder::new().prefix(".writing-").make_in(folder, create);
+    let mut file = made.map_err(|error| failed(number.map_or(error, std::io::Error::from_raw_os_error)))?;
+    file.as_file_mut().write_all(bytes).map_err(failed)?;
     file.as_file().sync_all().map_err(failed)?;
     file.persist(path).map_err(|error| failed(error.error))?;
     Ok(())
+}
+
+/// A file that isn't there yet, with the permissions that the umask leaves.
+fn new_file(path: &Path) -> std::io::Result<std::fs::File> {
+    std::fs::OpenOptions::new().write(true).create_new(true).open(path)
 }
 
 /// Puts the folder `staged` in the place of `target`, which lies in the same file system, and removes what was there.

@@ -5,6 +5,7 @@ use candle_nn::VarBuilder;
 
 use crate::block::{Block, RmsNorm};
 use crate::config::Mamba2Config;
+use crate::dims::{Dims, checked};
 use crate::error::{Error, Result};
 use crate::interrupt;
 use crate::linear::Linear;
@@ -33,7 +34,13 @@ impl Mamba2ForecasterConfig {
                 return Err(Error::config(field, "at least 1", value));
             }
         }
-        self.mixer.dims().map(|_| ())
+        if self.n_layer > MAX_LAYERS {
+            return Err(Error::config("n_layer", format!("at most {MAX_LAYERS}"), self.n_layer));
+        }
+        let Dims { d_model, .. } = self.mixer.dims()?;
+        checked(self.d_input.checked_mul(d_model), "d_input", self.d_input)?;
+        checked(self.d_output.checked_mul(d_model), "d_output", self.d_output)?;
+        Ok(())
     }
 
     /// The forecaster's parameters in their order.
@@ -55,6 +62,9 @@ fn linear(name: &str, from: usize, to: usize) -> [ParamSpec; 2] {
     let init = Init::kaiming(from);
     [ParamSpec::new(format!("{name}.weight"), [to, from], init), ParamSpec::new(format!("{name}.bias"), [to], init)]
 }
+
+/// The most layers: Candle walks and frees graphs by recursion, several calls deep for each layer.
+const MAX_LAYERS: usize = 1000;
 
 /// Encoder, residual Mamba-2 blocks, norm, and a head on the last timestep.
 #[derive(Debug, Clone)]

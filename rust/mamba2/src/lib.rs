@@ -20,6 +20,7 @@ pub mod gradients;
 pub mod interrupt;
 mod linear;
 pub mod loss;
+pub mod memory;
 pub mod mixer;
 pub mod model;
 pub mod network;

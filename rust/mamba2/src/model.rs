@@ -74,6 +74,16 @@ impl Model {
         &mut self.parameters
     }
 
+    /// Changes the parameters: outputs made before have no backward afterwards, and keep it where `change` refuses.
+    pub fn change<R>(&mut self, change: impl FnOnce(&mut Parameters) -> Result<R>) -> Result<R> {
+        let done = change(&mut self.parameters);
+        // Candle's own errors come from the writing; all others from the checks before it.
+        if matches!(done, Ok(_) | Err(Error::Candle(_))) {
+            self.version += 1;
+        }
+        done
+    }
+
     /// The element type.
     #[must_use]
     pub fn dtype(&self) -> DType {

@@ -8,6 +8,7 @@ use rand_chacha::ChaCha8Rng;
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
+use crate::memory::reserve;
 
 /// How a parameter starts (mamba2.md, "Init").
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -91,7 +92,7 @@ impl ParamSpec {
         let shape = Shape::from(self.shape.clone());
         if !known {
             // Fails where a plain allocation would abort the process.
-            reserve(shape.elem_count(), &self.name)?;
+            drop(reserve::<f64>(shape.elem_count(), &self.name)?);
         }
         let tensor = vb.get_with_hints(shape, &self.name, candle_nn::Init::Const(0.0))?;
         if !known && tensor.is_variable() {
@@ -116,13 +117,6 @@ fn generator(seed: u64, full_name: &str) -> ChaCha8Rng {
     hash.update(seed.to_le_bytes());
     hash.update(full_name.as_bytes());
     ChaCha8Rng::from_seed(hash.finalize().into())
-}
-
-/// An empty vector with room for `elements` numbers.
-fn reserve(elements: usize, what: &str) -> Result<Vec<f64>> {
-    let mut values = Vec::new();
-    values.try_reserve_exact(elements).map_err(|_| Error::OutOfMemory { what: what.into(), elements })?;
-    Ok(values)
 }
 
 /// What a non-strict load left aside.

@@ -4,6 +4,7 @@ use candle_core::{DType, Device, Tensor};
 
 use crate::dims::Dims;
 use crate::error::{Error, Result};
+use crate::memory::zeros;
 
 /// State of a mixer after its last token, and likewise the gradient to such a state.
 #[derive(Debug, Clone)]
@@ -17,8 +18,8 @@ pub struct State {
 impl State {
     /// The state before the first token.
     pub fn zeros(dims: &Dims, batch: usize, dtype: DType, device: &Device) -> Result<Self> {
-        let conv = Tensor::zeros(dims.conv_state_shape(batch).as_slice(), dtype, device)?;
-        let ssm = Tensor::zeros(dims.ssm_state_shape(batch).as_slice(), dtype, device)?;
+        let conv = zeros("conv_state", &dims.conv_state_shape(batch), dtype, device)?;
+        let ssm = zeros("ssm_state", &dims.ssm_state_shape(batch), dtype, device)?;
         Ok(Self { conv, ssm })
     }
 

@@ -118,6 +118,8 @@ impl AdamW {
             ..self.config.clone()
         };
         config.check()?;
+        let scalars = ["lr", "beta1", "beta2", "eps", "weight_decay"];
+        self.group.check_entries(state, &scalars, &["exp_avg", "exp_avg_sq"])?;
         let (exp_avg, exp_avg_sq) = (self.group.moments("exp_avg", state)?, self.group.moments("exp_avg_sq", state)?);
         (self.config, self.step, self.exp_avg, self.exp_avg_sq) = (config, state.step, exp_avg, exp_avg_sq);
         Ok(())

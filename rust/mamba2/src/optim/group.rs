@@ -79,6 +79,8 @@ impl Group {
 
     /// The variables to update with their gradients by name.
     pub(super) fn pair_named<'a>(&'a self, grads: &'a Gradients) -> Result<Vec<Update<'a>>> {
+        let others = grads.iter().map(|(name, _)| name).filter(|name| !self.slots.contains_key(*name));
+        refuse_others("gradients of other parameters", others)?;
         self.pair(|name, _| grads.get(name))
     }
 
@@ -104,6 +106,16 @@ impl Group {
         self.trained().map(|(name, var)| Ok((name.to_owned(), var.as_detached_tensor().zeros_like()?))).collect()
     }
 
+    /// Refuses a state with entries beside `scalars` and `moments`: it is another optimizer's, or another model's.
+    pub(super) fn check_entries(&self, state: &OptimizerState, scalars: &[&str], moments: &[&str]) -> Result<()> {
+        let trained = |name: &str| self.slots.get(name).is_some_and(|slot| !slot.frozen);
+        let of = |key: &str, moment: &str| key.strip_prefix(moment)?.strip_prefix('.').map(trained);
+        let known = |key: &str| moments.iter().any(|moment| of(key, moment) == Some(true));
+        let others = state.scalars.keys().filter(|key| !scalars.contains(&key.as_str()));
+        let others = others.chain(state.tensors.keys().filter(|key| !known(key.as_str())));
+        refuse_others("unexpected", others.map(String::as_str))
+    }
+
     /// The moments `prefix` of `state`, checked against the trained variables.
     pub(super) fn moments(&self, prefix: &str, state: &OptimizerState) -> Result<IndexMap<String, Tensor>> {
         let moment = |(name, var): (&str, &Var)| {
@@ -119,6 +131,11 @@ impl Group {
         };
         self.trained().map(moment).collect()
     }
+}
+
+fn refuse_others<'a>(what: &str, names: impl Iterator<Item = &'a str>) -> Result<()> {
+    let names: Vec<_> = names.collect();
+    if names.is_empty() { Ok(()) } else { Err(Error::StateDict(format!("{what}: {}", names.join(", ")))) }
 }
 
 /// `<prefix>.<name>` for each moment.

