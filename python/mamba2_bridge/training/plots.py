@@ -38,7 +38,7 @@ def write_report(
     FigureCanvasAgg(figure)
     axes = figure.subplots(2, 2)
     # by hand: to have matplotlib find the layout takes as long as all the drawing
-    figure.subplots_adjust(left=0.05, right=0.88, bottom=0.06, top=0.95, hspace=0.25, wspace=0.15)
+    figure.subplots_adjust(left=0.05, right=0.86, bottom=0.06, top=0.95, hspace=0.25, wspace=0.15)
     _draw_losses(axes[0, 0], result, record)
     _draw_by_parameter(axes[0, 1], record.evaluations, "gradient_norms", "gradient norm of each parameter")
     _draw_predictions(axes[1, 0], result, test, when)
