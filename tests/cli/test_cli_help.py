@@ -72,7 +72,7 @@ def test_the_version_is_the_packages():
 )
 def test_a_missing_extra_is_named_with_its_install_command(module, extra, arguments):
     done = without(module, *arguments)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert f"pip install 'mamba2-bridge[{extra}]'" in done.stderr
     assert "Traceback" not in done.stderr
 

@@ -60,7 +60,9 @@ def test_ten_steps_equal_torchs(pair, name):
         expected.backward()
         theirs.step()
 
-        assert_close(f"step {step}: loss", np.array(loss.item()), expected.detach().numpy(), "loss", "float64")
+        assert_close(
+            f"step {step}: loss", np.array(loss.item()), expected.detach().numpy(), "loss", "float64"
+        )
         assert_same_parameters(native, twin, step)
 
 

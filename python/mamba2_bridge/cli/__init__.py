@@ -7,6 +7,7 @@ from importlib import import_module, metadata
 import click
 
 from mamba2_bridge._extras import EXTRA_OF, missing
+from mamba2_bridge.cli.errors import EXIT_USAGE
 
 # name: (module, attribute, line in the help): the help must not import pandas, matplotlib or torch
 _COMMANDS = {
@@ -45,7 +46,9 @@ class _LazyGroup(click.Group):
         except ModuleNotFoundError as error:
             if error.name not in EXTRA_OF:
                 raise
-            raise click.ClickException(missing(error.name, f"mamba2-bridge {cmd_name}")) from error
+            refusal = click.ClickException(missing(error.name, f"mamba2-bridge {cmd_name}"))
+            refusal.exit_code = EXIT_USAGE  # 1 is a mismatch of `parity`
+            raise refusal from error
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -91,7 +91,7 @@ class TrainConfig:
     headdim: int = 8
     expand: int = 2
     d_conv: int = 4
-    chunk_size: int = 64
+    chunk_size: int = 16
     steps: int = 700
     batch_size: int = 32
     lr: float = 3e-3
