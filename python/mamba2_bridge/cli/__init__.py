@@ -21,6 +21,10 @@ _COMMANDS = {
 }
 
 
+class _MissingExtraError(click.ClickException):
+    exit_code = EXIT_USAGE  # 1 is a mismatch of `parity`
+
+
 class _LazyGroup(click.Group):
     """Knows its commands by name, and imports one when it is asked for."""
 
@@ -46,9 +50,7 @@ class _LazyGroup(click.Group):
         except ModuleNotFoundError as error:
             if error.name not in EXTRA_OF:
                 raise
-            refusal = click.ClickException(missing(error.name, f"mamba2-bridge {cmd_name}"))
-            refusal.exit_code = EXIT_USAGE  # 1 is a mismatch of `parity`
-            raise refusal from error
+            raise _MissingExtraError(missing(error.name, f"mamba2-bridge {cmd_name}")) from error
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
