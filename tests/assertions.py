@@ -35,6 +35,12 @@ def assert_close(
         )
 
 
+def assert_value(name: str, got: Any, want: Any) -> None:
+    """Assert that numbers equal what a formula gives in fp64, up to rounding."""
+    got, want = np.asarray(got), np.asarray(want, np.float64)
+    assert_close(name, got, np.broadcast_to(want, got.shape), "value", "float64")
+
+
 def assert_results_close(
     case: str,
     got: dict[str, Any],

@@ -52,6 +52,16 @@ assert model(u).tobytes() == want
     assert set(python(code).split()) == {"True"}
 
 
+def test_a_child_computes_on_arrays_large_enough_to_be_split():
+    """Candle has a thread pool of its own for those; its threads would be gone."""
+    code = f"""{PREPARE}
+large, long = mb.Mamba2(mb.Mamba2Config(d_model=64, headdim=16)), noise(1, 3000, 64, dtype="float32")
+want = large(long).tobytes()
+in_child(lambda: large(long).tobytes() == want)
+"""
+    assert python(code).split() == ["True"]
+
+
 def test_a_child_computes_where_the_parent_has_not():
     assert python(f"{PREPARE}\nin_child(lambda: bool(np.isfinite(model(u)).all()))").split() == ["True"]
 

@@ -7,6 +7,7 @@ from importlib import import_module, metadata
 import click
 
 from mamba2_bridge._extras import EXTRA_OF, missing
+from mamba2_bridge.cli.errors import EXIT_USAGE
 
 # name: (module, attribute, line in the help): the help must not import pandas, matplotlib or torch
 _COMMANDS = {
@@ -18,6 +19,10 @@ _COMMANDS = {
     ),
     "parity": ("mamba2_bridge.cli.parity", "parity", "Compare the native model with its PyTorch twin."),
 }
+
+
+class _MissingExtraError(click.ClickException):
+    exit_code = EXIT_USAGE  # 1 is a mismatch of `parity`
 
 
 class _LazyGroup(click.Group):
@@ -45,7 +50,7 @@ class _LazyGroup(click.Group):
         except ModuleNotFoundError as error:
             if error.name not in EXTRA_OF:
                 raise
-            raise click.ClickException(missing(error.name, f"mamba2-bridge {cmd_name}")) from error
+            raise _MissingExtraError(missing(error.name, f"mamba2-bridge {cmd_name}")) from error
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

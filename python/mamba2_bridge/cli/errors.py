@@ -21,8 +21,8 @@ EXIT_FAILURE, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 def one_line_errors() -> Iterator[None]:
     """Turn errors a user can do something about into a message on stderr.
 
-    Exit code 2 for a wrong setting, 130 for Ctrl-C, 1 for all else: bad data, a file that is not there, a
-    missing extra.
+    Exit code 2 for a wrong setting or a missing extra, 130 for Ctrl-C, 1 for all else: bad data, a file that
+    is not there.
     """
     try:
         yield
@@ -38,7 +38,7 @@ def one_line_errors() -> Iterator[None]:
     except ModuleNotFoundError as error:
         if error.name not in EXTRA_OF:
             raise
-        _fail(error, EXIT_FAILURE)
+        _fail(error, EXIT_USAGE)
 
 
 def _fail(error: Exception, code: int) -> None:

@@ -36,7 +36,7 @@ from mamba2_bridge.parity.twin import TwinRunner
 @click.option(
     "--steps",
     type=click.IntRange(min=1),
-    default=400,
+    default=700,
     show_default=True,
     help="Optimizer steps, at most, of the forecaster that is trained in fp32.",
 )

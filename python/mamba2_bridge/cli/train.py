@@ -1,6 +1,4 @@
-"""``mamba2-bridge train``: the options of :class:`mamba2_bridge.training.TrainConfig`, a progress bar, a
-table.
-"""
+"""``mamba2-bridge train``: the options of a TrainConfig, a progress bar, a table of errors."""
 
 from __future__ import annotations
 
@@ -12,6 +10,7 @@ from typing import Any, TypeVar
 import click
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from mamba2_bridge import training
 from mamba2_bridge.cli.errors import one_line_errors
@@ -126,16 +125,15 @@ def _only_resume(ctx: click.Context) -> None:
 def _print(console: Console, result: training.TrainResult) -> None:
     for note in result.notes:
         console.print(f"note: {note}", highlight=False, markup=False)
-    table = Table(title=f"Errors on the test part, in units of {result.config.target}", title_justify="left")
+    title = Text(f"Errors on the test part, in units of {result.config.target}")
+    table = Table(title=title, title_justify="left")
     table.add_column("forecast")
     table.add_column("RMSE", justify="right")
     table.add_column("MAE", justify="right")
     for name, one in {"mamba2": result.test, **result.baselines}.items():
         table.add_row(name, f"{one.rmse:.4g}", f"{one.mae:.4g}", style="bold" if one is result.test else None)
     console.print(table)
-    console.print(
-        f"best weights of step {result.best_step} of {result.steps};"
-        f" {'better than' if result.beats_baselines else 'not better than'} every baseline",
-        highlight=False,
-    )
+    unbeaten = [name for name, beaten in result.beaten.items() if not beaten]
+    verdict = f"not better than: {'; '.join(unbeaten)}" if unbeaten else "better than every baseline"
+    console.print(f"best weights of step {result.best_step} of {result.steps}; {verdict}", highlight=False)
     console.print(f"written to {result.folder.path}", highlight=False, markup=False, soft_wrap=True)

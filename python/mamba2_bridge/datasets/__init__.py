@@ -1,5 +1,4 @@
-"""Two public-domain time series, shipped with the package (``SOURCES.md`` beside them has source and
-licence).
+"""Two public-domain time series that come with the package; ``SOURCES.md`` has source and licence.
 
 >>> from mamba2_bridge import datasets
 >>> datasets.names()

@@ -112,9 +112,7 @@ def fit_autoregression(
 def best_autoregression(
     values: Array, known: Array, split: Split, *, columns: int, period: int | None = None
 ) -> Autoregression:
-    """Fit every sensible order in both forms, and return the one with the least error on the validation
-    part.
-    """
+    """Fit every sensible order in both forms, and return the one that is best on the validation part."""
     ends = split.ends["validation"]
     truth = values[split.targets("validation"), 0]
     candidates = [
@@ -157,8 +155,9 @@ def _regressors(values: Array, known: Array, ends: Rows, order: int, form: Form)
 
 
 def _orders(split: Split, columns: int, known: int, period: int | None) -> Iterable[int]:
-    """Return orders to try: powers of two, the period and a little more, the whole window; with fewer
-    weights than half the training split.
+    """Return orders to try: powers of two, the period and a little more, the whole window.
+
+    Those with more weights than half the training examples are left out.
     """
     window = split.window
     orders = {2**k for k in range(window.bit_length())} | {window}

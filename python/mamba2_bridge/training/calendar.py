@@ -66,5 +66,5 @@ def part_of_year(dates: pd.Series[pd.Timestamp]) -> NDArray[np.float64]:
     """Return (rows,): 0 at the first moment of a year, towards 1 at its last; leap years count as years."""
     days = np.where(dates.dt.is_leap_year.to_numpy(), 366.0, 365.0)
     seconds = (dates - dates.dt.normalize()).dt.total_seconds().to_numpy()
-    result: NDArray[np.float64] = (dates.dt.dayofyear.to_numpy() - 1 + seconds / 86400.0) / days
+    result: NDArray[np.float64] = (dates.dt.day_of_year.to_numpy() - 1 + seconds / 86400.0) / days
     return result

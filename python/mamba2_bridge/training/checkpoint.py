@@ -1,9 +1,7 @@
-"""The last checkpoint: all of a trainer's state, so that going on from it is bit-identical to not having
-stopped.
+"""The last checkpoint: all of a trainer's state; to go on from it is as not to have stopped, to the bit.
 
 ``model/`` is a pretrained folder, ``state.npz`` holds moments, averaged weights and the examples still to
-come,
-``state.json`` the numbers, the generator and the record.
+come, ``state.json`` the numbers, the generator and the record.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ import numpy as np
 
 from mamba2_bridge.exceptions import CheckpointError, Mamba2BridgeError
 from mamba2_bridge.model import Mamba2Forecaster
-from mamba2_bridge.training.files import existing_folder, read_json, replaced_folder, write_json
+from mamba2_bridge.training.files import read_json, replaced_folder, write_json
 from mamba2_bridge.training.loop import Progress, Trainer
 from mamba2_bridge.training.record import Record
 
@@ -25,6 +23,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _AVERAGE, _OPTIMIZER = "average/", "optimizer/"
+
+# what reading files that are cut, altered or not there raises
+_DAMAGE = (
+    *(Mamba2BridgeError, FileNotFoundError, zipfile.BadZipFile),
+    *(KeyError, TypeError, ValueError, EOFError),
+)
 
 
 def save(trainer: Trainer, folder: Path) -> None:
@@ -65,10 +69,11 @@ def load(trainer: Trainer, folder: Path) -> None:
     CheckpointError
         If it is not complete, or of another model.
     """
-    folder = existing_folder(folder)
+    if not folder.is_dir():
+        raise FileNotFoundError(f"no folder {folder}")
     try:
         state = read_json(folder / "state.json")
-        with np.load(folder / "state.npz", allow_pickle=False) as file:
+        with (folder / "state.npz").open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         progress = Progress(
             step=state["step"],
@@ -84,10 +89,7 @@ def load(trainer: Trainer, folder: Path) -> None:
         optimizer = _under(arrays, _OPTIMIZER)
         trainer.optimizer.load_state_dict({k: v if v.ndim else v.item() for k, v in optimizer.items()})
         trainer.order.bit_generator.state = state["order"]
-    except (
-        *(Mamba2BridgeError, FileNotFoundError, KeyError, TypeError, ValueError, EOFError),
-        zipfile.BadZipFile,
-    ) as error:
+    except _DAMAGE as error:
         raise CheckpointError(f"training can't go on from {folder}: {error}") from error
     trainer.average = _under(arrays, _AVERAGE)
     trainer.progress = progress

@@ -20,7 +20,7 @@ from mamba2_bridge.training.calendar import automatic_harmonics, calendar_inputs
 from mamba2_bridge.training.examples import Examples
 from mamba2_bridge.training.files import replaced_file, write_json
 from mamba2_bridge.training.loop import StepReport, Trainer, answers
-from mamba2_bridge.training.run import RunFolder, RunInfo, best_folder
+from mamba2_bridge.training.run import RunFolder, RunInfo
 from mamba2_bridge.training.scaling import Scaling, fit_scaling
 from mamba2_bridge.training.table import Table, read_table
 from mamba2_bridge.training.windows import Split, split, windows_of
@@ -63,13 +63,20 @@ class TrainResult:
     notes: tuple[str, ...]
 
     @property
+    def beaten(self) -> dict[str, bool]:
+        """By baseline, whether the forecaster's root mean square error is below its."""
+        return {name: self.test.rmse < other.rmse for name, other in self.baselines.items()}
+
+    @property
     def beats_baselines(self) -> bool:
-        """Whether the forecaster's root mean square error is below that of every baseline."""
-        return all(self.test.rmse < other.rmse for other in self.baselines.values())
+        """Whether all of them are beaten."""
+        return all(self.beaten.values())
 
     def forecaster(self) -> Mamba2Forecaster:
         """Load the best weights."""
-        return Mamba2Forecaster.from_pretrained(self.folder.best, dtype=self.config.dtype)
+        return Mamba2Forecaster.from_pretrained(
+            self.folder.best, dtype=self.config.dtype, device=self.config.device
+        )
 
 
 def train(
@@ -100,6 +107,8 @@ def train(
         If the config and the series don't fit, or `out` is taken.
     FileNotFoundError, PermissionError, OSError
         If a file can't be read or written.
+    NonFiniteError
+        If the loss or a gradient is no longer finite.
     KeyboardInterrupt
         On Ctrl-C, when everything is saved; the message says how to go on.
     """
@@ -112,7 +121,7 @@ def train(
     scaling = _fit_scaling(table, parts, config)
     trainer = _trainer(table, parts, scaling, config)
     folder.create()
-    source = None if isinstance(data, pd.DataFrame) else str(data)
+    source = None if isinstance(data, pd.DataFrame) else str(Path(data).absolute())
     RunInfo(config, scaling, source, table.digest()).write(folder)
     return _train_and_test(trainer, table, parts, folder, on_step)
 
@@ -151,7 +160,8 @@ def resume(
         )
     parts = _split(table, info.config)
     trainer = _trainer(table, parts, info.scaling, info.config)
-    if folder.has_last():
+    # there is none before the first validation: then it starts again
+    if folder.last.exists():
         checkpoint.load(trainer, folder.last)
     return _train_and_test(trainer, table, parts, folder, on_step)
 
@@ -241,7 +251,7 @@ def _test(trainer: Trainer, table: Table, parts: Split, folder: RunFolder) -> Tr
     config, examples, progress = trainer.config, trainer.examples, trainer.progress
     if progress.best_loss is None or progress.best_step is None:
         raise ConfigError(f"{folder.path} has no best checkpoint: training made no validation")
-    best = Mamba2Forecaster.from_pretrained(best_folder(folder), dtype=config.dtype)
+    best = Mamba2Forecaster.from_pretrained(folder.best, dtype=config.dtype, device=config.device)
     ends, rows = parts.ends["test"], parts.targets("test")
     predictions = examples.predictions(ends, answers(best, examples, ends))
     truth = table.values[rows, 0]

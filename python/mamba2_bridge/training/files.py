@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mamba2_bridge import _native
 from mamba2_bridge.exceptions import DataError
 
 if TYPE_CHECKING:
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def replaced_file(path: Path) -> Iterator[Path]:
-    """Give a temporary path beside `path`; on success it takes the place of `path`, on an error it is
-    removed.
+    """Give a temporary path beside `path`; on success it takes its place, on an error it is removed.
 
     Raises
     ------
@@ -42,43 +41,18 @@ def replaced_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def replaced_folder(path: Path) -> Iterator[Path]:
-    """Give a temporary folder beside `path`; on success it takes the place of `path`, on an error it is
-    removed.
-
-    A folder that is there can't be replaced in one step, so the old one is renamed away first: after a
-    kill in between it lies at :func:`kept_folder`, which :func:`existing_folder` finds.
-    """
-    beside = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
-    old = kept_folder(path)
-    try:
-        yield beside
-        beside.chmod(0o777 & ~_umask())
-        if path.exists():
-            shutil.rmtree(old, ignore_errors=True)
-            path.replace(old)
-        beside.replace(path)
-        shutil.rmtree(old, ignore_errors=True)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
-
-
-def kept_folder(path: Path) -> Path:
-    """Return where :func:`replaced_folder` keeps the old folder while it puts the new one in place."""
-    return path.parent / f".{path.name}.old"
-
-
-def existing_folder(path: Path) -> Path:
-    """Return `path`, or the old folder that a killed replacement left.
+    """Give a temporary folder beside `path`; on success it takes its place, on an error it is removed.
 
     Raises
     ------
-    FileNotFoundError
-        If neither is there.
+    OSError
+        If it can't be written; what lay at `path` is then as it was.
     """
-    for candidate in (path, kept_folder(path)):
-        if candidate.is_dir():
-            return candidate
-    raise FileNotFoundError(f"no folder {path}")
+    with tempfile.TemporaryDirectory(prefix=".writing-", dir=path.parent) as beside:
+        staged = Path(beside) / path.name
+        staged.mkdir()
+        yield staged
+        _native.replace_folder(staged, path)
 
 
 def write_json(path: Path, value: object) -> None:

@@ -1,6 +1,4 @@
-"""Ctrl-C between steps: a step in progress is made to its end, so that what is saved is a state the
-training was in.
-"""
+"""Ctrl-C between steps: a step in progress is finished, so that what is saved is a state of the training."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mamba2_bridge import optim
-from mamba2_bridge.exceptions import ConfigError
+from mamba2_bridge.exceptions import NonFiniteError
 from mamba2_bridge.training.interrupt import Interrupt
 from mamba2_bridge.training.record import Evaluation, Record, update_ratios
 from mamba2_bridge.training.schedule import learning_rate
@@ -104,9 +104,7 @@ class Trainer:
 
     @property
     def finished(self) -> bool:
-        """Whether all steps are made, or validation has not improved for so long that training stops
-        early.
-        """
+        """Whether all steps are made, or validation has not improved for `patience` times."""
         patience, progress = self.config.patience, self.progress
         return progress.step >= self.config.steps or 0 < patience <= progress.without_best
 
@@ -132,8 +130,8 @@ class Trainer:
         ------
         KeyboardInterrupt
             On Ctrl-C, once the step is made and saved.
-        ConfigError
-            If the loss is no longer a finite number.
+        NonFiniteError
+            If the loss or a gradient is no longer finite.
         """
         with Interrupt() as interrupt:
             while not self.finished:
@@ -156,16 +154,12 @@ class Trainer:
         ends = self._next_batch()
         loss = self.model.forward(self.examples.inputs(ends)).mse_loss(self.examples.targets(ends))
         value = loss.item()
-        if not math.isfinite(value):
-            raise ConfigError(
-                f"the training loss is {value} at step {progress.step + 1};"
-                f" a smaller lr than {config.lr} may help"
-            )
+        self._check_finite("the training loss", value)
         grads = loss.backward()
         norms = grads.norms() if evaluates else {}
         before = self.model.state_dict() if evaluates else {}
         if config.clip > 0:
-            optim.clip_grad_norm(grads, config.clip)
+            self._check_finite("the gradient's norm", optim.clip_grad_norm(grads, config.clip))
         self.optimizer.lr = learning_rate(
             progress.step,
             schedule=config.schedule,
@@ -183,6 +177,13 @@ class Trainer:
             self._evaluate(norms, update_ratios(before, weights))
         return evaluates
 
+    def _check_finite(self, what: str, value: float) -> None:
+        if not math.isfinite(value):
+            raise NonFiniteError(
+                f"{what} is {value} at step {self.progress.step + 1};"
+                f" a smaller lr than {self.config.lr} may help"
+            )
+
     def _next_batch(self) -> Rows:
         """Return the next examples of a pass in random order; the last batch of a pass may be smaller."""
         progress = self.progress
@@ -193,9 +194,7 @@ class Trainer:
         return ends
 
     def _move_average(self, weights: Weights) -> None:
-        """Move the running average towards the weights, by more in the first steps so that the start is
-        forgotten.
-        """
+        """Move the running average towards the weights, by more in the first steps: these are forgotten."""
         step = self.progress.step
         towards = max(1.0 - self.config.average, 9.0 / (step + 8))
         self.average = {
@@ -226,9 +225,7 @@ class Trainer:
             progress.without_best += 1
 
     def _validation_loss(self) -> float:
-        """Return the training loss on the validation examples: the same inputs, last timestep and mean
-        square.
-        """
+        """Return the training loss, the mean square at the last timestep, on the validation examples."""
         error = answers(self.averaged, self.examples, self.validation) - self.examples.targets(
             self.validation
         )

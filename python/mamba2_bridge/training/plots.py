@@ -34,13 +34,16 @@ def write_report(
         (n,) time, or number, of the test rows.
     """
     # a figure of its own, not pyplot's: nothing global, no window system
-    figure = Figure(figsize=(13, 9), layout="constrained")
+    figure = Figure(figsize=(13, 9))
     FigureCanvasAgg(figure)
     axes = figure.subplots(2, 2)
+    # by hand: to have matplotlib find the layout takes as long as all the drawing
+    figure.subplots_adjust(left=0.05, right=0.86, bottom=0.06, top=0.95, hspace=0.25, wspace=0.15)
     _draw_losses(axes[0, 0], result, record)
     _draw_by_parameter(axes[0, 1], record.evaluations, "gradient_norms", "gradient norm of each parameter")
     _draw_predictions(axes[1, 0], result, test, when)
     _draw_by_parameter(axes[1, 1], record.evaluations, "update_ratios", "update of each parameter / its norm")
+    figure.legend(handles=axes[0, 1].get_lines(), loc="center right", fontsize=6)
     with replaced_file(result.folder.report) as beside:
         figure.savefig(beside, dpi=110, format="png")
 
@@ -71,7 +74,6 @@ def _draw_by_parameter(axes: Axes, evaluations: list[Evaluation], what: str, tit
             ls="-:"[number // 10 % 2],
         )
     axes.set(title=title, xlabel="step", yscale="log")
-    axes.legend(fontsize=5, ncols=2)
 
 
 def _draw_predictions(
@@ -82,10 +84,7 @@ def _draw_predictions(
     axes.plot(
         at, test["prediction"].to_numpy(), "C1", lw=1, label=f"prediction, {result.config.horizon} ahead"
     )
-    errors = [
-        f"model {result.test.rmse:.4g}",
-        *(f"{name} {one.rmse:.4g}" for name, one in result.baselines.items()),
-    ]
-    axes.set_title(f"{result.config.target}, test part; RMSE: " + ", ".join(errors), fontsize=8, wrap=True)
-    axes.set_xlabel(result.config.time or "row")
-    axes.legend(fontsize="small")
+    errors = {"model": result.test, **result.baselines}
+    legend = "RMSE\n" + "\n".join(f"{one.rmse:.4g}  {name}" for name, one in errors.items())
+    axes.set(title=f"{result.config.target}, test part", xlabel=result.config.time or "row")
+    axes.legend(fontsize=7, title=legend, title_fontsize=7)

@@ -16,7 +16,7 @@ from mamba2_bridge.model import Mamba2Forecaster
 from mamba2_bridge.training.calendar import calendar_inputs, waves_of_year
 from mamba2_bridge.training.examples import Examples
 from mamba2_bridge.training.loop import answers
-from mamba2_bridge.training.run import RunFolder, RunInfo, best_folder
+from mamba2_bridge.training.run import RunFolder, RunInfo
 from mamba2_bridge.training.scaling import Scaling, TrainScaling
 from mamba2_bridge.training.table import Missing, read_table
 from mamba2_bridge.training.windows import usable_ends
@@ -46,7 +46,14 @@ class Run:
         """
         folder = RunFolder(Path(path))
         info = RunInfo.read(folder)
-        model = Mamba2Forecaster.from_pretrained(best_folder(folder), dtype=info.config.dtype)
+        if not folder.best.exists():
+            raise FileNotFoundError(
+                f"{folder.path} has no best checkpoint yet:"
+                f" go on with mamba2-bridge train --resume {folder.path}"
+            )
+        model = Mamba2Forecaster.from_pretrained(
+            folder.best, dtype=info.config.dtype, device=info.config.device
+        )
         return cls(info.config, info.scaling, model)
 
     def predict(self, data: str | Path | pd.DataFrame, *, missing: Missing | None = None) -> pd.DataFrame:
@@ -126,8 +133,7 @@ class Stream:
         self.seen = 0
 
     def push(self, row: Mapping[str, float] | Sequence[float], *, time: Any = None) -> float | None:
-        """Take the next row; return the prediction `horizon` rows later, or None while the window is not
-        full.
+        """Take the next row; predict `horizon` rows on, or give None while the window is not full.
 
         Parameters
         ----------

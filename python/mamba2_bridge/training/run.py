@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mamba2_bridge.exceptions import ConfigError, DataError
 from mamba2_bridge.training.config import TrainConfig
-from mamba2_bridge.training.files import existing_folder, kept_folder, read_json, write_json
+from mamba2_bridge.training.files import read_json, write_json
 from mamba2_bridge.training.scaling import Scaling, scaling_from_dict
 
 if TYPE_CHECKING:
@@ -62,10 +62,6 @@ class RunFolder:
         """``report.png``."""
         return self.path / "report.png"
 
-    def has_last(self) -> bool:
-        """Whether there is a checkpoint to go on from; there is none before the first validation."""
-        return self.last.is_dir() or kept_folder(self.last).is_dir()
-
     def create(self) -> None:
         """Make the folder.
 
@@ -90,7 +86,7 @@ class RunInfo:
     config : TrainConfig
     scaling : Scaling
     data : str or None
-        The CSV file as it was given; None for a data frame.
+        The CSV file; None for a data frame.
     digest : str
         :meth:`~mamba2_bridge.training.table.Table.digest` of the series.
     """
@@ -138,19 +134,3 @@ class RunInfo:
             )
         except (KeyError, TypeError) as error:
             raise DataError(f"{folder.config} is not complete: {error}") from error
-
-
-def best_folder(folder: RunFolder) -> Path:
-    """Return the best checkpoint.
-
-    Raises
-    ------
-    FileNotFoundError
-        If the run has not come to its first validation.
-    """
-    try:
-        return existing_folder(folder.best)
-    except FileNotFoundError:
-        raise FileNotFoundError(
-            f"{folder.path} has no best checkpoint yet: go on with mamba2-bridge train --resume {folder.path}"
-        ) from None

@@ -26,9 +26,7 @@ _SMALLEST_SPREAD = 0.01
 
 
 class Scaling(Protocol):
-    """Maps windows (n, window, columns) and targets (n,) in the user's units to the model's, and
-    predictions back.
-    """
+    """Maps windows (n, window, columns) and targets (n,) to the model's units, and predictions back."""
 
     def inputs(self, windows: Array) -> Array:
         """Return the windows (n, window, columns) as the model sees them."""
@@ -75,8 +73,9 @@ class TrainScaling:
 
 @dataclass(frozen=True)
 class WindowScaling:
-    """Each window by its own last value and spread; `change` is the typical change of a target in those
-    units.
+    """Each window by its own last value and spread.
+
+    `change` is the typical change from the last value to a target, in units of the spread.
     """
 
     smallest_spread: tuple[float, ...]

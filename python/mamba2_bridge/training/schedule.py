@@ -15,7 +15,7 @@ def learning_rate(
 
     Both schedules rise linearly over the first `warmup` steps, to `lr` at the last of them. ``"constant"``
     stays there;
-    ``"cosine"`` falls along half a cosine from `lr` to ``final * lr`` at the last step.
+    ``"cosine"`` falls along half a cosine from `lr`, and would be at ``final * lr`` one step after the last.
 
     Parameters
     ----------
@@ -35,5 +35,5 @@ def learning_rate(
         return lr * (step + 1) / warmup
     if schedule == "constant":
         return lr
-    progress = min(1.0, (step + 1 - warmup) / max(1, steps - warmup))
+    progress = (step + 1 - warmup) / (steps + 1 - warmup)
     return lr * (final + (1.0 - final) * 0.5 * (1.0 + math.cos(math.pi * progress)))

@@ -65,9 +65,7 @@ class Table:
         return [_label(self.time, row) if self.time is not None else str(row + 1) for row in range(len(self))]
 
     def labels_after(self, count: int) -> list[str]:
-        """Return what the next `count` rows would be called if steps go on alike; empty where they are not
-        alike.
-        """
+        """Return what the next `count` rows would be called; empty where the steps are not all equal."""
         if self.time is None:
             return [str(len(self) + row + 1) for row in range(count)]
         steps = self.time.diff().iloc[1:]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use candle_core::Var;
 use indexmap::IndexMap;
-use mamba2::optim::{AdamW, AdamWConfig, OptimizerState, Sgd, SgdConfig};
+use mamba2::optim::{AdamW, AdamWConfig, AnyOptimizer, OptimizerState, Sgd, SgdConfig};
 use parking_lot::RwLock;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -15,16 +15,10 @@ use crate::gradients::Gradients;
 use crate::model::Model;
 use crate::runtime::{complete, read, write};
 
-/// Either optimizer.
-enum Method {
-    AdamW(AdamW),
-    Sgd(Sgd),
-}
-
 /// An optimizer of one model's parameters; `mamba2_bridge.optim` wraps it.
 #[pyclass(frozen)]
 pub struct Optimizer {
-    method: Arc<RwLock<Method>>,
+    method: Arc<RwLock<Box<dyn AnyOptimizer>>>,
     model: Arc<RwLock<mamba2::Model>>,
 }
 
@@ -45,7 +39,7 @@ impl Optimizer {
     ) -> PyResult<Self> {
         let config = AdamWConfig { lr, betas, eps, weight_decay, no_decay, freeze };
         let vars = variables(py, model)?;
-        Ok(Self::new(Method::AdamW(AdamW::from_named(vars, config).or_raise(py)?), model))
+        Ok(Self::new(AdamW::from_named(vars, config).or_raise(py)?, model))
     }
 
     #[staticmethod]
@@ -63,7 +57,7 @@ impl Optimizer {
     ) -> PyResult<Self> {
         let config = SgdConfig { lr, momentum, nesterov, weight_decay, no_decay, freeze };
         let vars = variables(py, model)?;
-        Ok(Self::new(Method::Sgd(Sgd::from_named(vars, config).or_raise(py)?), model))
+        Ok(Self::new(Sgd::from_named(vars, config).or_raise(py)?, model))
     }
 
     /// One step.
@@ -71,30 +65,18 @@ impl Optimizer {
         let grads = read(py, &grads.inner)?;
         let mut model = write(py, &self.model)?;
         let mut method = write(py, &self.method)?;
-        complete(py, move || {
-            model.change(|_| match &mut *method {
-                Method::AdamW(method) => method.step_named(&grads),
-                Method::Sgd(method) => method.step_named(&grads),
-            })
-        })
+        complete(py, move || model.change(|_| method.step_named(&grads)))
     }
 
     /// Learning rate.
     #[getter]
     fn lr(&self, py: Python<'_>) -> PyResult<f64> {
-        Ok(match &*read(py, &self.method)? {
-            Method::AdamW(method) => method.config().lr,
-            Method::Sgd(method) => method.config().lr,
-        })
+        Ok(read(py, &self.method)?.lr())
     }
 
     /// Sets the learning rate of the steps to come.
     fn set_lr(&self, py: Python<'_>, lr: f64) -> PyResult<()> {
-        match &mut *write(py, &self.method)? {
-            Method::AdamW(method) => method.set_lr(lr),
-            Method::Sgd(method) => method.set_lr(lr),
-        }
-        .or_raise(py)
+        write(py, &self.method)?.set_lr(lr).or_raise(py)
     }
 
     /// Steps taken, hyperparameters by name, moments by name.
@@ -103,10 +85,7 @@ impl Optimizer {
         &self,
         py: Python<'py>,
     ) -> PyResult<(u64, IndexMap<String, f64>, IndexMap<String, Bound<'py, PyAny>>)> {
-        let state = match &*read(py, &self.method)? {
-            Method::AdamW(method) => method.state(),
-            Method::Sgd(method) => method.state(),
-        };
+        let state = read(py, &self.method)?.state();
         let arrays = state.tensors.iter().map(|(name, tensor)| Ok((name.clone(), to_array(py, tensor)?)));
         Ok((state.step, state.scalars, arrays.collect::<PyResult<_>>()?))
     }
@@ -121,17 +100,13 @@ impl Optimizer {
         };
         let tensors = arrays.iter().map(convert).collect::<PyResult<_>>()?;
         let state = OptimizerState { step, scalars, tensors };
-        match &mut *write(py, &self.method)? {
-            Method::AdamW(method) => method.load_state(&state),
-            Method::Sgd(method) => method.load_state(&state),
-        }
-        .or_raise(py)
+        write(py, &self.method)?.load_state(&state).or_raise(py)
     }
 }
 
 impl Optimizer {
-    fn new(method: Method, model: &Model) -> Self {
-        Self { method: Arc::new(RwLock::new(method)), model: model.inner.clone() }
+    fn new(method: impl AnyOptimizer + 'static, model: &Model) -> Self {
+        Self { method: Arc::new(RwLock::new(Box::new(method))), model: model.inner.clone() }
     }
 }
 

@@ -27,7 +27,9 @@ impl Graph {
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        self.output.get_mut().take().map(free);
+        if let Some(output) = self.output.get_mut().take() {
+            free(output);
+        }
     }
 }
 
@@ -123,6 +125,8 @@ impl Loss {
 
 impl Drop for Loss {
     fn drop(&mut self) {
-        self.objective.get_mut().take().map(free);
+        if let Some(objective) = self.objective.get_mut().take() {
+            free(objective);
+        }
     }
 }

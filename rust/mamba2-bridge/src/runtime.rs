@@ -23,6 +23,8 @@ const FORKED_WAIT: Duration = Duration::from_secs(2);
 const STACK: usize = 64 << 20;
 
 const MAX_THREADS: usize = 1024;
+/// Where Candle reads the size of its pool.
+const CANDLE_THREADS: &str = "CANDLE_NUM_THREADS";
 
 static THREADS: AtomicUsize = AtomicUsize::new(0);
 static POOL: Mutex<Option<(u32, Arc<ThreadPool>)>> = Mutex::new(None);
@@ -51,9 +53,24 @@ pub fn get_num_threads() -> usize {
     }
 }
 
-/// Remembers which process loaded the module.
+/// Remembers which process loaded the module, and keeps Candle's elementwise operations on the thread that calls them.
+///
+/// Candle would split them over a pool of its own, whose threads spin, ignore [`set_num_threads`] and are gone after a fork,
+/// where the next operation would wait for them forever.
 pub fn loaded() {
     LazyLock::force(&LOADED_BY);
+    let before = std::env::var_os(CANDLE_THREADS);
+    // SAFETY: this runs once, while the module is imported and the GIL is held, so no other Python thread reads or
+    // writes the environment.
+    unsafe { std::env::set_var(CANDLE_THREADS, "1") };
+    candle_core::utils::barrier_pool(); // reads the variable now and never again
+    // SAFETY: as above.
+    unsafe {
+        match before {
+            Some(value) => std::env::set_var(CANDLE_THREADS, value),
+            None => std::env::remove_var(CANDLE_THREADS),
+        }
+    }
 }
 
 /// The pool, made anew where the number of threads has changed or where this is a forked child: threads don't survive a fork.

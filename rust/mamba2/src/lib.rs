@@ -4,8 +4,23 @@
 //! a mixer is two projections around [`composed::mixer_core`], which is made of Candle's operations and of [`ops`].
 //! Gradients come back the same way and leave by name, as [`gradients::Gradients`].
 //!
-//! Every module is made from a `VarBuilder`, so it can be part of any Candle model; see `examples/train.rs`.
+//! Every module is made from a `VarBuilder`, so it can be part of any Candle model; `examples/train.rs` trains one.
 //! [`dims`] is the glossary.
+//!
+//! ```
+//! use candle_core::{DType, Device, Tensor};
+//! use mamba2::{Architecture, Mamba2Config, Model};
+//!
+//! # fn main() -> mamba2::Result<()> {
+//! let config = Mamba2Config { d_state: 16, headdim: 16, ..Mamba2Config::new(32) };
+//! let model = Model::new(&Architecture::Mixer(config), DType::F64, &Device::Cpu, 0)?;
+//! let u = Tensor::ones((2, 100, 32), DType::F64, &Device::Cpu)?; // (batch, seqlen, d_model)
+//! let output = model.forward(&u, None)?;
+//! let gradients = output.backward(&model, &u, None)?; // with upstream gradients of output and states
+//! assert_eq!(gradients.get("A_log").map(Tensor::dims), Some(&[4_usize][..]));
+//! # Ok(())
+//! # }
+//! ```
 
 pub mod audit;
 pub mod block;

@@ -3,6 +3,7 @@
 //! Linux hands out more memory than there is and kills who uses it, so a large request is held against what is free.
 
 use candle_core::{DType, Device, Tensor};
+use sysinfo::System;
 
 use crate::error::{Error, Result};
 
@@ -37,22 +38,12 @@ pub(crate) fn zeros(what: &str, shape: &[usize], dtype: DType, device: &Device) 
     Ok(Tensor::zeros(shape, dtype, device)?)
 }
 
-/// Bytes that this process could still take, where the system tells.
-#[cfg(target_os = "linux")]
+/// Bytes that this process could still take, in its container or on the machine; None where the system doesn't tell.
 fn available() -> Option<usize> {
-    let machine = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let field = |name: &str| -> Option<usize> {
-        let line = machine.lines().find_map(|line| line.strip_prefix(name))?;
-        line.trim().strip_suffix(" kB")?.parse::<usize>().ok()?.checked_mul(1024)
-    };
-    let free = field("MemAvailable:")? + field("SwapFree:").unwrap_or(0);
-    // A container's limit, in either version of control groups.
-    let limits = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
-    let limit = |path: &&str| std::fs::read_to_string(path).ok()?.trim().parse().ok();
-    Some(limits.iter().filter_map(limit).fold(free, usize::min))
-}
-
-#[cfg(not(target_os = "linux"))]
-fn available() -> Option<usize> {
-    None
+    let mut system = System::new();
+    system.refresh_memory();
+    // What a container uses counts reclaimable caches, so its limit is what can be relied on.
+    let limit = system.cgroup_limits().map_or(u64::MAX, |limits| limits.total_memory);
+    let free = system.available_memory().saturating_add(system.free_swap()).min(limit);
+    usize::try_from(free).ok().filter(|&free| free > 0)
 }

@@ -56,8 +56,8 @@ impl Model {
     /// A new model with parameters that start from `seed`.
     pub fn new(architecture: &Architecture, dtype: DType, device: &Device, seed: u64) -> Result<Self> {
         let specs = architecture.parameters()?;
-        let sizes = specs.iter().map(|spec| spec.shape.iter().product::<usize>());
-        let elements = sizes.fold(Some(0_usize), |sum, size| sum?.checked_add(size));
+        let mut sizes = specs.iter().map(|spec| spec.shape.iter().product::<usize>());
+        let elements = sizes.try_fold(0_usize, usize::checked_add);
         memory::check(elements.and_then(|elements| elements.checked_mul(dtype.size_in_bytes())), "the parameters")?;
         let varmap = VarMap::new();
         let network = architecture.build(VarBuilder::from_varmap(&varmap, dtype, device), seed)?;

@@ -5,7 +5,7 @@ mod common;
 
 use candle_core::{DType, Device};
 use common::{noise, values};
-use mamba2::optim::{AdamW, AdamWConfig, Sgd, SgdConfig, clip_grad_norm};
+use mamba2::optim::{AdamW, AdamWConfig, AnyOptimizer, Sgd, SgdConfig, clip_grad_norm};
 use mamba2::{Architecture, Error, Gradients, Mamba2Config, Model};
 
 fn model() -> Model {

@@ -1,13 +1,10 @@
-//! `AdamW` (Loshchilov and Hutter, 2019), step by step as `torch.optim.AdamW` computes it.
+//! The rule of AdamW.
 
-use candle_core::backprop::GradStore;
-use candle_core::{Tensor, Var};
-use candle_nn::VarMap;
-use indexmap::IndexMap;
+use candle_core::Tensor;
 
-use super::group::{DEFAULT_NO_DECAY, Group, OptimizerState, Update, check, numbered, prefixed, scalar, sorted};
-use crate::error::Result;
-use crate::gradients::Gradients;
+use super::group::{DEFAULT_NO_DECAY, check};
+use super::optimizer::Rule;
+use crate::error::{Error, Result};
 
 /// Hyperparameters; the defaults are torch's.
 #[derive(Debug, Clone)]
@@ -39,7 +36,7 @@ impl Default for AdamWConfig {
     }
 }
 
-impl AdamWConfig {
+impl Rule for AdamWConfig {
     fn check(&self) -> Result<()> {
         check("lr", self.lr, 0.0..f64::INFINITY)?;
         check("betas[0]", self.betas.0, 0.0..1.0)?;
@@ -47,122 +44,60 @@ impl AdamWConfig {
         check("eps", self.eps, 0.0..f64::INFINITY)?;
         check("weight_decay", self.weight_decay, 0.0..f64::INFINITY)
     }
-}
 
-/// The optimizer. Scalars are f64, moments have their parameter's element type.
-#[derive(Debug, Clone)]
-pub struct AdamW {
-    group: Group,
-    config: AdamWConfig,
-    step: u64,
-    exp_avg: IndexMap<String, Tensor>,
-    exp_avg_sq: IndexMap<String, Tensor>,
-}
-
-impl AdamW {
-    /// An optimizer of named variables.
-    pub fn from_named(vars: impl IntoIterator<Item = (String, Var)>, config: AdamWConfig) -> Result<Self> {
-        config.check()?;
-        let group = Group::new(vars, &config.no_decay, &config.freeze)?;
-        let (exp_avg, exp_avg_sq) = (group.zeros()?, group.zeros()?);
-        Ok(Self { group, config, step: 0, exp_avg, exp_avg_sq })
+    fn lr(&self) -> f64 {
+        self.lr
     }
 
-    /// An optimizer of all variables that are in `varmap` now.
-    pub fn from_varmap(varmap: &VarMap, config: AdamWConfig) -> Result<Self> {
-        Self::from_named(sorted(varmap), config)
+    fn set_lr(&mut self, lr: f64) {
+        self.lr = lr;
     }
 
-    /// One step with gradients by name.
-    ///
-    /// # Errors
-    /// [`crate::Error::MissingGradient`] where a trained parameter has none; nothing is written then.
-    pub fn step_named(&mut self, grads: &Gradients) -> Result<()> {
-        let group = self.group.clone();
-        self.update(&group.pair_named(grads)?)
+    fn no_decay(&self) -> &[String] {
+        &self.no_decay
     }
 
-    /// The configuration.
-    #[must_use]
-    pub fn config(&self) -> &AdamWConfig {
-        &self.config
+    fn freeze(&self) -> &[String] {
+        &self.freeze
     }
 
-    /// Sets the learning rate of the steps to come.
-    pub fn set_lr(&mut self, lr: f64) -> Result<()> {
-        check("lr", lr, 0.0..f64::INFINITY)?;
-        self.config.lr = lr;
-        Ok(())
+    fn moments(&self) -> &'static [&'static str] {
+        &["exp_avg", "exp_avg_sq"]
     }
 
-    /// All that a bit-exact continuation needs besides the parameters.
-    #[must_use]
-    pub fn state(&self) -> OptimizerState {
-        let AdamWConfig { lr, betas, eps, weight_decay, .. } = self.config;
-        let scalars =
-            [("lr", lr), ("beta1", betas.0), ("beta2", betas.1), ("eps", eps), ("weight_decay", weight_decay)];
-        OptimizerState {
-            step: self.step,
-            scalars: scalars.map(|(name, value)| (name.to_owned(), value)).into(),
-            tensors: prefixed("exp_avg", &self.exp_avg).chain(prefixed("exp_avg_sq", &self.exp_avg_sq)).collect(),
+    fn scalars(&self) -> Vec<(&'static str, f64)> {
+        let (beta1, beta2) = self.betas;
+        vec![
+            ("lr", self.lr),
+            ("beta1", beta1),
+            ("beta2", beta2),
+            ("eps", self.eps),
+            ("weight_decay", self.weight_decay),
+        ]
+    }
+
+    fn set_scalar(&mut self, name: &str, value: f64) {
+        match name {
+            "lr" => self.lr = value,
+            "beta1" => self.betas.0 = value,
+            "beta2" => self.betas.1 = value,
+            "eps" => self.eps = value,
+            _ => self.weight_decay = value,
         }
     }
 
-    /// Goes on from `state`, all of it or none.
-    pub fn load_state(&mut self, state: &OptimizerState) -> Result<()> {
-        let config = AdamWConfig {
-            lr: scalar(state, "lr")?,
-            betas: (scalar(state, "beta1")?, scalar(state, "beta2")?),
-            eps: scalar(state, "eps")?,
-            weight_decay: scalar(state, "weight_decay")?,
-            ..self.config.clone()
+    fn update(&self, step: u64, value: &Tensor, grad: &Tensor, decays: bool, moments: &mut [Tensor]) -> Result<Tensor> {
+        let Self { lr, betas: (beta1, beta2), eps, weight_decay, .. } = *self;
+        let [exp_avg, exp_avg_sq] = moments else {
+            return Err(Error::StateDict("AdamW needs two moments for each parameter".into()));
         };
-        config.check()?;
-        let scalars = ["lr", "beta1", "beta2", "eps", "weight_decay"];
-        self.group.check_entries(state, &scalars, &["exp_avg", "exp_avg_sq"])?;
-        let (exp_avg, exp_avg_sq) = (self.group.moments("exp_avg", state)?, self.group.moments("exp_avg_sq", state)?);
-        (self.config, self.step, self.exp_avg, self.exp_avg_sq) = (config, state.step, exp_avg, exp_avg_sq);
-        Ok(())
-    }
-
-    fn update(&mut self, updates: &[Update<'_>]) -> Result<()> {
-        self.step += 1;
-        let AdamWConfig { lr, betas: (beta1, beta2), eps, weight_decay, .. } = self.config;
-        let count = i32::try_from(self.step).unwrap_or(i32::MAX);
+        let count = i32::try_from(step).unwrap_or(i32::MAX);
         let (correction1, correction2) = (1.0 - beta1.powi(count), 1.0 - beta2.powi(count));
-        for Update { name, var, grad, decays } in updates {
-            let grad = grad.detach();
-            let exp_avg = ((&self.exp_avg[*name] * beta1)? + (&grad * (1.0 - beta1))?)?;
-            let exp_avg_sq = ((&self.exp_avg_sq[*name] * beta2)? + (grad.sqr()? * (1.0 - beta2))?)?;
-            let denominator = ((exp_avg_sq.sqrt()? / correction2.sqrt())? + eps)?;
-            let step = ((&exp_avg / &denominator)? * (lr / correction1))?;
-            let decayed = var.as_detached_tensor().affine(if *decays { 1.0 - lr * weight_decay } else { 1.0 }, 0.0)?;
-            var.set(&(decayed - step)?)?;
-            self.exp_avg.insert((*name).to_owned(), exp_avg);
-            self.exp_avg_sq.insert((*name).to_owned(), exp_avg_sq);
-        }
-        Ok(())
-    }
-}
-
-/// Candle's own interface. `new` gets no names: every variable decays and none can be frozen; see [`AdamW::from_varmap`].
-impl candle_nn::Optimizer for AdamW {
-    type Config = AdamWConfig;
-
-    fn new(vars: Vec<Var>, config: AdamWConfig) -> candle_core::Result<Self> {
-        Ok(Self::from_named(numbered(vars), config)?)
-    }
-
-    fn step(&mut self, grads: &GradStore) -> candle_core::Result<()> {
-        let group = self.group.clone();
-        Ok(self.update(&group.pair_store(grads)?)?)
-    }
-
-    fn learning_rate(&self) -> f64 {
-        self.config.lr
-    }
-
-    fn set_learning_rate(&mut self, lr: f64) {
-        self.config.lr = lr;
+        *exp_avg = ((&*exp_avg * beta1)? + (grad * (1.0 - beta1))?)?;
+        *exp_avg_sq = ((&*exp_avg_sq * beta2)? + (grad.sqr()? * (1.0 - beta2))?)?;
+        let denominator = ((exp_avg_sq.sqrt()? / correction2.sqrt())? + eps)?;
+        let step = ((&*exp_avg / denominator)? * (lr / correction1))?;
+        let decayed = if decays { (value * (1.0 - lr * weight_decay))? } else { value.clone() };
+        Ok((decayed - step)?)
     }
 }

@@ -12,17 +12,6 @@ use crate::gradients::Gradients;
 pub const DEFAULT_NO_DECAY: [&str; 9] =
     ["A_log", "*.A_log", "D", "*.D", "dt_bias", "*.dt_bias", "*norm.weight", "*norm_f.weight", "*.bias"];
 
-/// Numbers and tensors from which an optimizer goes on exactly where it was.
-#[derive(Debug, Clone, Default)]
-pub struct OptimizerState {
-    /// Steps taken so far.
-    pub step: u64,
-    /// Hyperparameters by name.
-    pub scalars: IndexMap<String, f64>,
-    /// Moments, as `<moment>.<parameter>`.
-    pub tensors: IndexMap<String, Tensor>,
-}
-
 /// Variables by name, each with its part in the optimization.
 #[derive(Debug, Clone)]
 pub struct Group {
@@ -80,7 +69,10 @@ impl Group {
     /// The variables to update with their gradients by name.
     pub(super) fn pair_named<'a>(&'a self, grads: &'a Gradients) -> Result<Vec<Update<'a>>> {
         let others = grads.iter().map(|(name, _)| name).filter(|name| !self.slots.contains_key(*name));
-        refuse_others("gradients of other parameters", others)?;
+        let others: Vec<_> = others.collect();
+        if !others.is_empty() {
+            return Err(Error::StateDict(format!("gradients of other parameters: {}", others.join(", "))));
+        }
         self.pair(|name, _| grads.get(name))
     }
 
@@ -100,55 +92,6 @@ impl Group {
         }
         if names.is_empty() { Ok(updates) } else { Err(Error::MissingGradient { names, total: self.slots.len() }) }
     }
-
-    /// Zeros for every trained variable.
-    pub(super) fn zeros(&self) -> Result<IndexMap<String, Tensor>> {
-        self.trained().map(|(name, var)| Ok((name.to_owned(), var.as_detached_tensor().zeros_like()?))).collect()
-    }
-
-    /// Refuses a state with entries beside `scalars` and `moments`: it is another optimizer's, or another model's.
-    pub(super) fn check_entries(&self, state: &OptimizerState, scalars: &[&str], moments: &[&str]) -> Result<()> {
-        let trained = |name: &str| self.slots.get(name).is_some_and(|slot| !slot.frozen);
-        let of = |key: &str, moment: &str| key.strip_prefix(moment)?.strip_prefix('.').map(trained);
-        let known = |key: &str| moments.iter().any(|moment| of(key, moment) == Some(true));
-        let others = state.scalars.keys().filter(|key| !scalars.contains(&key.as_str()));
-        let others = others.chain(state.tensors.keys().filter(|key| !known(key.as_str())));
-        refuse_others("unexpected", others.map(String::as_str))
-    }
-
-    /// The moments `prefix` of `state`, checked against the trained variables.
-    pub(super) fn moments(&self, prefix: &str, state: &OptimizerState) -> Result<IndexMap<String, Tensor>> {
-        let moment = |(name, var): (&str, &Var)| {
-            let key = format!("{prefix}.{name}");
-            let Some(tensor) = state.tensors.get(&key) else {
-                return Err(Error::StateDict(format!("{key} is missing")));
-            };
-            crate::state::check_dtype(&key, tensor, var.dtype())?;
-            if tensor.dims() != var.dims() {
-                return Err(Error::shape(key, crate::error::shape(var.dims()), tensor.dims()));
-            }
-            Ok((name.to_owned(), tensor.to_device(var.device())?))
-        };
-        self.trained().map(moment).collect()
-    }
-}
-
-fn refuse_others<'a>(what: &str, names: impl Iterator<Item = &'a str>) -> Result<()> {
-    let names: Vec<_> = names.collect();
-    if names.is_empty() { Ok(()) } else { Err(Error::StateDict(format!("{what}: {}", names.join(", ")))) }
-}
-
-/// `<prefix>.<name>` for each moment.
-pub(super) fn prefixed<'a>(
-    prefix: &'a str,
-    moments: &'a IndexMap<String, Tensor>,
-) -> impl Iterator<Item = (String, Tensor)> + 'a {
-    moments.iter().map(move |(name, tensor)| (format!("{prefix}.{name}"), tensor.clone()))
-}
-
-/// The scalar `name` of a state.
-pub(super) fn scalar(state: &OptimizerState, name: &str) -> Result<f64> {
-    state.scalars.get(name).copied().ok_or_else(|| Error::StateDict(format!("{name} is missing")))
 }
 
 /// Refuses a hyperparameter outside `range`.

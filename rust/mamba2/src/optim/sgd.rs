@@ -1,13 +1,10 @@
-//! Stochastic gradient descent with momentum, step by step as `torch.optim.SGD` computes it.
+//! The rule of stochastic gradient descent.
 
-use candle_core::backprop::GradStore;
-use candle_core::{Tensor, Var};
-use candle_nn::VarMap;
-use indexmap::IndexMap;
+use candle_core::Tensor;
 
-use super::group::{DEFAULT_NO_DECAY, Group, OptimizerState, Update, check, numbered, prefixed, scalar, sorted};
+use super::group::{DEFAULT_NO_DECAY, check};
+use super::optimizer::Rule;
 use crate::error::{Error, Result};
-use crate::gradients::Gradients;
 
 /// Hyperparameters; the defaults are torch's.
 #[derive(Debug, Clone)]
@@ -39,7 +36,7 @@ impl Default for SgdConfig {
     }
 }
 
-impl SgdConfig {
+impl Rule for SgdConfig {
     fn check(&self) -> Result<()> {
         check("lr", self.lr, 0.0..f64::INFINITY)?;
         check("momentum", self.momentum, 0.0..f64::INFINITY)?;
@@ -49,122 +46,51 @@ impl SgdConfig {
         }
         Ok(())
     }
-}
 
-/// The optimizer. Scalars are f64, the momentum has its parameter's element type.
-#[derive(Debug, Clone)]
-pub struct Sgd {
-    group: Group,
-    config: SgdConfig,
-    step: u64,
-    momentum: IndexMap<String, Tensor>,
-}
-
-impl Sgd {
-    /// An optimizer of named variables.
-    pub fn from_named(vars: impl IntoIterator<Item = (String, Var)>, config: SgdConfig) -> Result<Self> {
-        config.check()?;
-        let group = Group::new(vars, &config.no_decay, &config.freeze)?;
-        let momentum = if config.momentum == 0.0 { IndexMap::new() } else { group.zeros()? };
-        Ok(Self { group, config, step: 0, momentum })
+    fn lr(&self) -> f64 {
+        self.lr
     }
 
-    /// An optimizer of all variables that are in `varmap` now.
-    pub fn from_varmap(varmap: &VarMap, config: SgdConfig) -> Result<Self> {
-        Self::from_named(sorted(varmap), config)
+    fn set_lr(&mut self, lr: f64) {
+        self.lr = lr;
     }
 
-    /// One step with gradients by name.
-    ///
-    /// # Errors
-    /// [`Error::MissingGradient`] where a trained parameter has none; nothing is written then.
-    pub fn step_named(&mut self, grads: &Gradients) -> Result<()> {
-        let group = self.group.clone();
-        self.update(&group.pair_named(grads)?)
+    fn no_decay(&self) -> &[String] {
+        &self.no_decay
     }
 
-    /// The configuration.
-    #[must_use]
-    pub fn config(&self) -> &SgdConfig {
-        &self.config
+    fn freeze(&self) -> &[String] {
+        &self.freeze
     }
 
-    /// Sets the learning rate of the steps to come.
-    pub fn set_lr(&mut self, lr: f64) -> Result<()> {
-        check("lr", lr, 0.0..f64::INFINITY)?;
-        self.config.lr = lr;
-        Ok(())
+    fn moments(&self) -> &'static [&'static str] {
+        if self.momentum == 0.0 { &[] } else { &["momentum_buffer"] }
     }
 
-    /// All that a bit-exact continuation needs besides the parameters.
-    #[must_use]
-    pub fn state(&self) -> OptimizerState {
-        let SgdConfig { lr, momentum, nesterov, weight_decay, .. } = self.config;
-        let nesterov = f64::from(u8::from(nesterov));
-        let scalars = [("lr", lr), ("momentum", momentum), ("nesterov", nesterov), ("weight_decay", weight_decay)];
-        OptimizerState {
-            step: self.step,
-            scalars: scalars.map(|(name, value)| (name.to_owned(), value)).into(),
-            tensors: prefixed("momentum_buffer", &self.momentum).collect(),
+    fn scalars(&self) -> Vec<(&'static str, f64)> {
+        let nesterov = f64::from(u8::from(self.nesterov));
+        vec![("lr", self.lr), ("momentum", self.momentum), ("nesterov", nesterov), ("weight_decay", self.weight_decay)]
+    }
+
+    fn set_scalar(&mut self, name: &str, value: f64) {
+        match name {
+            "lr" => self.lr = value,
+            "momentum" => self.momentum = value,
+            "nesterov" => self.nesterov = value != 0.0,
+            _ => self.weight_decay = value,
         }
     }
 
-    /// Goes on from `state`, all of it or none.
-    pub fn load_state(&mut self, state: &OptimizerState) -> Result<()> {
-        let config = SgdConfig {
-            lr: scalar(state, "lr")?,
-            momentum: scalar(state, "momentum")?,
-            nesterov: scalar(state, "nesterov")? != 0.0,
-            weight_decay: scalar(state, "weight_decay")?,
-            ..self.config.clone()
-        };
-        config.check()?;
-        let without = config.momentum == 0.0;
-        let moments: &[_] = if without { &[] } else { &["momentum_buffer"] };
-        self.group.check_entries(state, &["lr", "momentum", "nesterov", "weight_decay"], moments)?;
-        let momentum = if without { IndexMap::new() } else { self.group.moments("momentum_buffer", state)? };
-        (self.config, self.step, self.momentum) = (config, state.step, momentum);
-        Ok(())
-    }
-
-    fn update(&mut self, updates: &[Update<'_>]) -> Result<()> {
-        self.step += 1;
-        let SgdConfig { lr, momentum, nesterov, weight_decay, .. } = self.config;
-        for Update { name, var, grad, decays } in updates {
-            let value = var.as_detached_tensor();
-            let mut step = grad.detach();
-            if *decays && weight_decay != 0.0 {
-                step = (step + (&value * weight_decay)?)?;
-            }
-            if let Some(buffer) = self.momentum.get_mut(*name) {
-                let moved = ((&*buffer * momentum)? + &step)?;
-                step = if nesterov { (step + (&moved * momentum)?)? } else { moved.clone() };
-                *buffer = moved;
-            }
-            var.set(&(value - (step * lr)?)?)?;
+    fn update(&self, _: u64, value: &Tensor, grad: &Tensor, decays: bool, moments: &mut [Tensor]) -> Result<Tensor> {
+        let Self { lr, momentum, nesterov, weight_decay, .. } = *self;
+        let mut step = grad.clone();
+        if decays && weight_decay != 0.0 {
+            step = (step + (value * weight_decay)?)?;
         }
-        Ok(())
-    }
-}
-
-/// Candle's own interface. `new` gets no names: every variable decays and none can be frozen; see [`Sgd::from_varmap`].
-impl candle_nn::Optimizer for Sgd {
-    type Config = SgdConfig;
-
-    fn new(vars: Vec<Var>, config: SgdConfig) -> candle_core::Result<Self> {
-        Ok(Self::from_named(numbered(vars), config)?)
-    }
-
-    fn step(&mut self, grads: &GradStore) -> candle_core::Result<()> {
-        let group = self.group.clone();
-        Ok(self.update(&group.pair_store(grads)?)?)
-    }
-
-    fn learning_rate(&self) -> f64 {
-        self.config.lr
-    }
-
-    fn set_learning_rate(&mut self, lr: f64) {
-        self.config.lr = lr;
+        if let [buffer] = moments {
+            *buffer = ((&*buffer * momentum)? + &step)?;
+            step = if nesterov { (step + (&*buffer * momentum)?)? } else { buffer.clone() };
+        }
+        Ok((value - (step * lr)?)?)
     }
 }
