@@ -1,12 +1,14 @@
 """The table of tolerances and the measure it bounds."""
 
 import math
+from typing import get_args
 
 import numpy as np
 import pytest
 
 from mamba2_bridge.parity.tolerances import (
     TOLERANCES,
+    Quantity,
     quantity_of,
     relative_error,
     tolerance,
@@ -19,6 +21,10 @@ def test_every_bound_is_positive_and_has_a_reason():
         assert 0 < row.flat < 1e-4, key
         assert len(row.reason) > 20, key
         assert row.bound() == row.flat, key
+
+
+def test_the_table_has_the_quantities_that_the_type_names():
+    assert {quantity for quantity, _ in TOLERANCES} == set(get_args(Quantity))
 
 
 def test_own_loss_widens_a_bound_only_where_it_is_more():

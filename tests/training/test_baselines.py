@@ -6,6 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from assertions import assert_value
+from mamba2_bridge.parity.tolerances import tolerance
 from mamba2_bridge.training import read_table
 from mamba2_bridge.training.baselines import (
     baseline_scores,
@@ -56,10 +58,11 @@ def test_an_autoregression_finds_the_weights_of_a_linear_recurrence(form):
     data, parts = parts_of(values)
     known = np.empty((len(data), 0))
     fit = fit_autoregression(data, known, parts, order=2 if form == "levels" else 3, form=form, columns=1)
-    if form == "levels":
-        np.testing.assert_allclose(fit.weights, [-0.9, 1.6, 0.3], atol=1e-9)
-        ends = parts.ends["test"]
-        np.testing.assert_allclose(fit.predict(data, known, ends), data[ends + 1, 0], atol=1e-9)
+    # of changes: the recurrence plus its remainder, 0, of the row before, so that all weights sum to 0
+    want = [-0.9, 1.6, 0.3] if form == "levels" else [0.9, -2.5, 0.0, 0.0]
+    assert_value("weights", fit.weights, want)
+    ends = parts.ends["test"]
+    assert_value("predictions", fit.predict(data, known, ends), data[ends + 1, 0])
 
 
 def test_an_autoregression_of_changes_goes_on_with_a_trend():
@@ -67,7 +70,7 @@ def test_an_autoregression_of_changes_goes_on_with_a_trend():
     known = np.empty((60, 0))
     fit = fit_autoregression(data, known, parts, order=4, form="changes", columns=1)
     ends = parts.ends["test"]
-    np.testing.assert_allclose(fit.predict(data, known, ends), data[ends + 1, 0], rtol=1e-9)
+    assert_value("predictions", fit.predict(data, known, ends), data[ends + 1, 0])
 
 
 def test_the_best_autoregression_is_chosen_on_validation_not_on_test():
@@ -105,7 +108,7 @@ def test_every_baseline_that_applies_is_scored_on_the_same_test_rows():
     assert full["seasonal naive (6)"].rmse < 0.01 < full["persistence"].rmse
     rows = parts.targets("test")
     by_hand = np.sqrt(np.mean((data[rows, 0] - data[rows - 1, 0]) ** 2))
-    assert full["persistence"].rmse == pytest.approx(by_hand, rel=1e-12)
+    assert_value("persistence", full["persistence"].rmse, by_hand)
 
 
 def test_inputs_besides_the_target_help_where_they_tell_the_future():
@@ -116,5 +119,5 @@ def test_inputs_besides_the_target_help_where_they_tell_the_future():
     parts = split(table, window=4, horizon=1, validation=0.2, test=0.2)
     result = baseline_scores(table.values, np.empty((150, 0)), parts, period=None)
     alone, full = [one.rmse for name, one in result.items() if name.startswith("auto")]
-    assert full < 1e-9
+    assert full <= tolerance("value", "float64").bound() * np.abs(target).max()
     assert alone > 0.5

@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 
+from assertions import assert_value
 from mamba2_bridge.exceptions import DataError
 from mamba2_bridge.training.scaling import TrainScaling, WindowScaling, fit_scaling, scaling_from_dict
 
@@ -22,13 +23,13 @@ def test_per_window_a_value_is_counted_from_the_last_one():
     scaling = WindowScaling(smallest_spread=(0.1,), change=0.5)
     windows = np.array([[[1.0], [5.0], [3.0], [3.0]]])
     spread = np.sqrt(2.0)
-    np.testing.assert_allclose(scaling.inputs(windows)[0, :, 0], np.array([-2, 2, 0, 0]) / spread)
-    np.testing.assert_allclose(scaling.targets(windows, np.array([4.0])), 1 / (spread * 0.5))
+    assert_value("inputs", scaling.inputs(windows)[0, :, 0], np.array([-2, 2, 0, 0]) / spread)
+    assert_value("targets", scaling.targets(windows, np.array([4.0])), [1 / (spread * 0.5)])
 
 
 def test_per_window_a_flat_window_is_not_blown_up():
     scaling = WindowScaling(smallest_spread=(0.1,), change=1.0)
-    assert scaling.targets(np.full((1, 4, 1), 7.0), np.array([7.05])) == pytest.approx(0.5)
+    assert_value("targets", scaling.targets(np.full((1, 4, 1), 7.0), np.array([7.05])), [0.5])
 
 
 def test_per_window_level_and_unit_do_not_matter():
@@ -36,9 +37,9 @@ def test_per_window_level_and_unit_do_not_matter():
     windows, targets = rng.normal(size=(6, 9, 2)), rng.normal(size=6)
     ours = fit_scaling("window", windows[0], windows, targets, ("y", "x"))
     moved = fit_scaling("window", windows[0] * 4 + 100, windows * 4 + 100, targets * 4 + 100, ("y", "x"))
-    np.testing.assert_allclose(moved.inputs(windows * 4 + 100), ours.inputs(windows), atol=1e-12)
-    np.testing.assert_allclose(
-        moved.targets(windows * 4 + 100, targets * 4 + 100), ours.targets(windows, targets), atol=1e-12
+    assert_value("inputs", moved.inputs(windows * 4 + 100), ours.inputs(windows))
+    assert_value(
+        "targets", moved.targets(windows * 4 + 100, targets * 4 + 100), ours.targets(windows, targets)
     )
 
 
@@ -49,9 +50,7 @@ def test_predictions_undo_targets_also_after_a_file(kind):
     fitted = fit_scaling(kind, windows[0], windows, targets, ("y", "x"))
     scaling = scaling_from_dict(json.loads(json.dumps(fitted.to_dict())))
     assert scaling == fitted
-    np.testing.assert_allclose(
-        scaling.predictions(windows, scaling.targets(windows, targets)), targets, rtol=1e-13
-    )
+    assert_value("predictions", scaling.predictions(windows, scaling.targets(windows, targets)), targets)
 
 
 @pytest.mark.parametrize("kind", ["train", "window"])

@@ -21,7 +21,16 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-Quantity = Literal["value", "state", "grad", "loss", "optimizer step", "training", "finite difference"]
+Quantity = Literal[
+    "value",
+    "state",
+    "grad",
+    "loss",
+    "optimizer step",
+    "training",
+    "finite difference",
+    "forecast",
+]
 DType = Literal["float32", "float64"]
 
 
