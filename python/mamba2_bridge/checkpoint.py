@@ -38,7 +38,7 @@ def save(folder: str | PathLike[str], kind: str, config: Mapping[str, Any], varm
     varmap
         The parameters.
     """
-    target = Path(folder)
+    target = Path(folder).resolve()  # a link keeps leading to what is replaced
     if target.exists() and not _is_replaceable(target):
         raise CheckpointError(f"{target} is there and holds no model of mamba2_bridge: it is not replaced")
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -57,7 +57,7 @@ def read_config(folder: str | PathLike[str], kind: str, config_class: type[Any])
     path = Path(folder) / CONFIG
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: not a JSON file: {error}") from None
     if not isinstance(values, dict) or values.pop(_FORMAT, None) != _OURS:
         raise CheckpointError(f"{path}: not a configuration that mamba2_bridge wrote")
@@ -103,7 +103,16 @@ def _from_json(value: Any) -> Any:
     if isinstance(value, dict):
         if value.keys() == {"__float__"}:
             return float(value["__float__"])
-        return {key: _from_json(inner) for key, inner in value.items()}
+        return {
+            key: _limit(inner) if key == "dt_limit" else _from_json(inner) for key, inner in value.items()
+        }
     if isinstance(value, list):
         return tuple(_from_json(inner) for inner in value)
     return value
+
+
+def _limit(value: Any) -> Any:
+    """Read dt_limit: others write infinity as null, too."""
+    if isinstance(value, list):
+        return tuple(math.inf if bound is None else _from_json(bound) for bound in value)
+    return _from_json(value)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import operator
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from mamba2_bridge import _native, checkpoint
 from mamba2_bridge.config import Mamba2Config, Mamba2ForecasterConfig
-from mamba2_bridge.exceptions import ConfigError
+from mamba2_bridge.exceptions import ConfigError, StateDictError
 from mamba2_bridge.output import ForecasterOutput, Mamba2Output
 from mamba2_bridge.states import one_state, state_list
 from mamba2_bridge.varmap import LoadResult, VarMap
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from os import PathLike
 
     from numpy.typing import ArrayLike, NDArray
@@ -131,6 +132,11 @@ class Model(ABC, Generic[_C]):
         ValueError
             NaN or infinity.
         """
+        if not isinstance(values, Mapping):
+            raise StateDictError(f"a mapping from names to arrays is needed, got {type(values).__name__}")
+        strange = [name for name in values if not isinstance(name, str)]
+        if strange:
+            raise StateDictError(f"names must be strings, got {strange[0]!r}; nothing was loaded")
         return LoadResult(*self._native.set(dict(values), strict=strict, allow_nonfinite=allow_nonfinite))
 
     def num_parameters(self) -> int:
@@ -201,7 +207,20 @@ class Model(ABC, Generic[_C]):
 
 
 class Mamba2(Model[Mamba2Config]):
-    """One Mamba-2 mixer. state-spaces' ``Mamba2``; see `Model` for the options.
+    """One Mamba-2 mixer: state-spaces' ``Mamba2``.
+
+    Parameters
+    ----------
+    cfg
+        A `Mamba2Config`.
+    dtype
+        ``"float32"`` or ``"float64"``.
+    device
+        ``"cpu"``, or ``"cuda:0"`` in a CUDA build.
+    seed
+        Seed of the initial values.
+    kernels
+        ``"auto"`` or ``"composed"``.
 
     Examples
     --------
@@ -272,9 +291,22 @@ class Mamba2(Model[Mamba2Config]):
 
 
 class Mamba2Forecaster(Model[Mamba2ForecasterConfig]):
-    """Sequence in, prediction from the last timestep out; see `Model` for the options.
+    """Sequence in, prediction from the last timestep out.
 
     An encoder, residual Mamba-2 blocks with a norm before each, a norm, and a head on the last timestep.
+
+    Parameters
+    ----------
+    cfg
+        A `Mamba2ForecasterConfig`.
+    dtype
+        ``"float32"`` or ``"float64"``.
+    device
+        ``"cpu"``, or ``"cuda:0"`` in a CUDA build.
+    seed
+        Seed of the initial values.
+    kernels
+        ``"auto"`` or ``"composed"``.
     """
 
     config_class = Mamba2ForecasterConfig

@@ -46,7 +46,7 @@ class Optimizer:
 
     @lr.setter
     def lr(self, value: float) -> None:
-        self._native.set_lr(float(value))
+        self._native.set_lr(_real("lr", value))
 
     def state_dict(self) -> dict[str, Any]:
         """All that a bit-exact continuation needs besides the model's parameters.
@@ -119,10 +119,10 @@ class AdamW(Optimizer):
         super().__init__(
             _native.Optimizer.adamw(
                 _native_model(model),
-                lr=float(lr),
+                lr=_real("lr", lr),
                 betas=_pair("betas", betas),
-                eps=float(eps),
-                weight_decay=float(weight_decay),
+                eps=_real("eps", eps),
+                weight_decay=_real("weight_decay", weight_decay),
                 no_decay=_patterns("no_decay", no_decay),
                 freeze=_patterns("freeze", freeze),
             )
@@ -161,10 +161,10 @@ class SGD(Optimizer):
         super().__init__(
             _native.Optimizer.sgd(
                 _native_model(model),
-                lr=float(lr),
-                momentum=float(momentum),
+                lr=_real("lr", lr),
+                momentum=_real("momentum", momentum),
                 nesterov=bool(nesterov),
-                weight_decay=float(weight_decay),
+                weight_decay=_real("weight_decay", weight_decay),
                 no_decay=_patterns("no_decay", no_decay),
                 freeze=_patterns("freeze", freeze),
             )
@@ -183,11 +183,12 @@ def clip_grad_norm(grads: Gradients[Any], max_norm: float) -> float:
     -----
     As ``torch.nn.utils.clip_grad_norm_``.
     """
-    return _native.clip_grad_norm(native_gradients("grads", grads), float(max_norm))
+    return _native.clip_grad_norm(native_gradients("grads", grads), _real("max_norm", max_norm))
 
 
 def _patterns(name: str, patterns: Sequence[str]) -> list[str]:
-    if isinstance(patterns, str) or not all(isinstance(pattern, str) for pattern in patterns):
+    listed = isinstance(patterns, (list, tuple)) and all(isinstance(pattern, str) for pattern in patterns)
+    if not listed:
         raise ConfigError(f"{name} must be a list of patterns, got {patterns!r}")
     return list(patterns)
 
@@ -221,3 +222,12 @@ def _step(value: Any) -> int:
     if not 0 <= step < 2**63:
         raise StateDictError(f"step must be a count of steps, got {value!r}; nothing was loaded")
     return step
+
+
+def _real(name: str, value: Any) -> float:
+    if isinstance(value, (bool, str, bytes)):
+        raise ConfigError(f"{name} must be a number, got {value!r}")
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ConfigError(f"{name} must be a number, got {value!r}") from None

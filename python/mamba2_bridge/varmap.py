@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from mamba2_bridge.exceptions import StateDictError
@@ -85,7 +86,9 @@ class VarMap(MutableMapping[str, Any]):
         named = {**dict(values), **more}
         unknown = [name for name in named if name not in self._shapes]
         if unknown:
-            raise StateDictError(f"unexpected: {', '.join(map(str, unknown))}; nothing was loaded")
+            near = get_close_matches(str(unknown[0]), list(self._shapes), n=1)
+            hint = f" (did you mean {near[0]}?)" if near else ""
+            raise StateDictError(f"unexpected: {', '.join(map(str, unknown))}{hint}; nothing was loaded")
         self._native.set(named, strict=False, allow_nonfinite=allow_nonfinite)
 
     def save(self, path: str | PathLike[str]) -> None:

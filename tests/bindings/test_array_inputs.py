@@ -189,3 +189,23 @@ def test_dtype_is_checked_before_shape():
 def test_what_is_no_array_is_refused(nothing):
     with pytest.raises((mb.DTypeError, ValueError), match=r"u must be float64|inhomogeneous"):
         mixer()(nothing)
+
+
+def test_a_mask_is_not_lost_in_silence():
+    masked = np.ma.masked_array(noise(1, 3, 8), mask=True)
+    with pytest.raises(mb.DTypeError, match=r"^u must be a plain array, got a masked one"):
+        mixer()(masked)
+    with pytest.raises(mb.DTypeError, match=r"^D must be a plain array"):
+        mixer().varmap["D"] = np.ma.masked_array(np.ones(4), mask=True)
+
+
+def test_what_numpy_refuses_is_refused_by_name():
+    with pytest.raises(mb.ShapeError, match=r"^u can't be taken as an array: "):
+        mixer()([[[1.0, 2.0], [3.0]]])
+
+
+@pytest.mark.torch
+def test_a_torch_tensor_with_a_graph_is_refused_by_name():
+    torch = pytest.importorskip("torch")
+    with pytest.raises(mb.DTypeError, match=r"^u can't be taken as an array: .*detach"):
+        mixer()(torch.ones(1, 2, 8, dtype=torch.float64, requires_grad=True))

@@ -147,7 +147,7 @@ def test_a_number_is_positive(field, value):
 
 
 def test_the_largest_step_is_no_smaller_than_the_smallest():
-    assert refused("dt_max", 0.01, dt_min=0.02) == "dt_max must be at least dt_min=0.02, got 0.01"
+    assert refused("dt_max", 0.01, dt_min=0.02) == "dt_max must be finite and at least dt_min=0.02, got 0.01"
     assert mb.Mamba2Config(256, dt_min=0.02, dt_max=0.02).dt_max == 0.02
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import stat
 import struct
 
 import numpy as np
@@ -228,3 +229,24 @@ def test_a_file_is_replaced_and_nothing_is_left_beside_it(tmp_path, monkeypatch)
     model.varmap.load("model.safetensors")
     assert_same(model.state_dict(), mixer(seed=1).state_dict())
     assert [found.name for found in tmp_path.iterdir()] == ["model.safetensors"]
+
+
+def test_what_is_no_regular_file_is_not_replaced(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(OSError, match="is no regular file"):
+        mixer().varmap.save(pipe)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def test_a_link_is_followed_and_permissions_stay(tmp_path):
+    real, link = tmp_path / "real", tmp_path / "link"
+    mixer(seed=1).varmap.save(real)
+    real.chmod(0o640)
+    link.symlink_to(real)
+    mixer(seed=2).varmap.save(link)
+    assert link.is_symlink()
+    assert stat.S_IMODE(real.stat().st_mode) == 0o640
+    loaded = mixer(seed=3)
+    loaded.varmap.load(real)
+    assert_same(loaded.state_dict(), mixer(seed=2).state_dict())

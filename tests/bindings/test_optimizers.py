@@ -343,3 +343,13 @@ def test_training_lowers_the_loss(kind):
         losses.append(loss.item())
         optimizer.step(loss.backward())
     assert losses[-1] < 0.5 * losses[0]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"lr": "a"}, {"lr": None}, {"eps": True}, {"freeze": None}, {"no_decay": "D"}, {"freeze": [3]}],
+    ids=str,
+)
+def test_an_option_of_another_kind_is_named(options):
+    with pytest.raises(mb.ConfigError, match=f"^{next(iter(options))} must be"):
+        mb.optim.AdamW(mixer(), **options)

@@ -232,3 +232,22 @@ def test_only_floats_are_taken_as_weights(stored, tmp_path):
         return
     with pytest.raises(mb.DTypeError, match="D must be float32, got"):
         mb.Mamba2.from_pretrained(tmp_path / "model")
+
+
+def test_a_link_to_a_model_leads_to_the_new_one(tmp_path):
+    mixer(seed=1).save_pretrained(tmp_path / "run")
+    (tmp_path / "latest").symlink_to("run")
+    mixer(seed=2).save_pretrained(tmp_path / "latest")
+    assert (tmp_path / "latest").is_symlink()
+    loaded = mb.Mamba2.from_pretrained(tmp_path / "run", "float64")
+    assert_same(loaded.state_dict(), mixer(seed=2).state_dict())
+
+
+@pytest.mark.parametrize("infinity", ['{"__float__": "Infinity"}', "Infinity", "null"])
+def test_infinity_is_read_in_every_way_it_is_written(tmp_path, infinity):
+    mixer().save_pretrained(tmp_path / "model")
+    path = tmp_path / "model" / "config.json"
+    config = json.loads(path.read_text())
+    config["dt_limit"] = [0.0, "here"]
+    path.write_text(json.dumps(config).replace('"here"', infinity))
+    assert mb.Mamba2.from_pretrained(tmp_path / "model", "float64").config.dt_limit == (0.0, math.inf)

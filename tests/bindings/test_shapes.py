@@ -136,3 +136,13 @@ def test_what_is_no_list_of_states_is_a_type_error(wrong):
         TypeError, match=r"^states must be a list of Mamba2State, one a layer, got Mamba2State"
     ):
         model.forward(np.zeros((1, 2, 3)), model.init_state(1)[0])
+
+
+def test_a_layers_state_is_named_as_the_argument_is():
+    model = forecaster()
+    states = model.init_state(1)
+    x, wrong = noise(2, 4, 3), [states[0], states[1]]
+    with pytest.raises(mb.ShapeError, match=r"^states\[0\]\.conv_state must have shape \(batch=2, "):
+        model.forward(x, wrong)
+    with pytest.raises(mb.ShapeError, match=r"^dstate\[0\]\.conv_state must have shape \(batch=2, "):
+        model.forward(x).backward(noise(2, 2), wrong)

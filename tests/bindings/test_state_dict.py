@@ -92,3 +92,12 @@ def test_nan_only_where_it_is_allowed():
         model.load_state_dict(given)
     assert model.load_state_dict(given, allow_nonfinite=True) == ([], [])
     assert np.isnan(model.varmap["D"]).all()
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize(
+    ("values", "words"), [(None, "a mapping"), ({3: 1.0}, "names must be strings, got 3")]
+)
+def test_what_is_no_mapping_from_names_is_refused(values, words, strict):
+    with pytest.raises(mb.StateDictError, match=words):
+        mixer().load_state_dict(values, strict)

@@ -70,4 +70,4 @@ def _version() -> str:
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(_version(), prog_name="mamba2-bridge")
 def main() -> None:
-    """Mamba-2 in Rust on Candle: train, predict, and prove it equal to PyTorch."""
+    """Mamba-2 in Rust on Candle: train, predict, and compare it with PyTorch."""

@@ -67,7 +67,7 @@ def _draw_by_parameter(axes: Axes, evaluations: list[Evaluation], what: str, tit
         values = np.array([getattr(one, what)[name] for one in evaluations])
         # zeros (frozen, or not learning) would vanish on the logarithmic axis
         axes.plot(
-            *(steps, np.maximum(values, 1e-12)),
+            *(steps, np.maximum(values, 1e-8)),
             lw=1,
             label=name,
             color=f"C{number % 10}",

@@ -4,10 +4,10 @@ use candle_core::{DType, Device, Tensor, Var, WithDType};
 use mamba2::Error;
 use numpy::ndarray::{ArrayD, IxDyn};
 use numpy::{Element, PyArray, PyArrayDescrMethods, PyArrayDyn, PyArrayMethods, PyUntypedArray, PyUntypedArrayMethods};
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
-use crate::errors::{OrRaise, raise};
+use crate::errors::{OrRaise, bridge_error, raise};
 
 /// A model's element type from its name.
 pub fn parse_dtype(py: Python<'_>, name: &str) -> PyResult<DType> {
@@ -28,7 +28,7 @@ pub fn to_tensor(what: &str, value: &Bound<'_, PyAny>, dtype: DType) -> PyResult
 
 /// The same as a variable, which a gradient can be asked for.
 pub fn to_variable(what: &str, value: &Bound<'_, PyAny>, dtype: DType) -> PyResult<Var> {
-    let array = as_array(value)?;
+    let array = as_array(what, value)?;
     let found = float_type(&array);
     if found != Some(dtype) {
         let expected = mamba2::dtype_name(dtype).to_owned();
@@ -40,7 +40,7 @@ pub fn to_variable(what: &str, value: &Bound<'_, PyAny>, dtype: DType) -> PyResu
 
 /// A float tensor of whichever of the two element types `value` has.
 pub fn to_float_tensor(what: &str, value: &Bound<'_, PyAny>) -> PyResult<Tensor> {
-    let array = as_array(value)?;
+    let array = as_array(what, value)?;
     let Some(dtype) = float_type(&array) else {
         let error = Error::DType { what: what.into(), expected: "float32 or float64".into(), got: type_name(&array)? };
         return Err(raise(value.py(), &error));
@@ -48,8 +48,19 @@ pub fn to_float_tensor(what: &str, value: &Bound<'_, PyAny>) -> PyResult<Tensor>
     Ok(copy(what, &array, dtype)?.as_detached_tensor())
 }
 
-fn as_array<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyUntypedArray>> {
-    let array = value.py().import("numpy")?.call_method1("asarray", (value,))?;
+fn as_array<'py>(what: &str, value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyUntypedArray>> {
+    let py = value.py();
+    if value.get_type().name()? == "MaskedArray" {
+        let message = format!("{what} must be a plain array, got a masked one: its mask would be lost");
+        return Err(bridge_error(py, "DTypeError", &message));
+    }
+    let array = py.import("numpy")?.call_method1("asarray", (value,)).map_err(|error| {
+        // numpy refuses ragged lists by a ValueError; other libraries' arrays refuse in their own ways.
+        let class = if error.is_instance_of::<PyValueError>(py) { "ShapeError" } else { "DTypeError" };
+        let refused = bridge_error(py, class, &format!("{what} can't be taken as an array: {}", error.value(py)));
+        refused.set_cause(py, Some(error));
+        refused
+    })?;
     Ok(array.cast_into::<PyUntypedArray>()?)
 }
 

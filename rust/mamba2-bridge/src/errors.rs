@@ -10,7 +10,7 @@ pub fn raise(py: Python<'_>, error: &Error) -> PyErr {
         Error::Shape { .. } => "ShapeError",
         Error::DType { .. } => "DTypeError",
         Error::Config { .. } => "ConfigError",
-        Error::StateDict(_) => "StateDictError",
+        Error::StateDict(_) | Error::OtherGradients(_) => "StateDictError",
         Error::NonFinite { .. } => "NonFiniteError",
         Error::MissingGradient { .. } => "MissingGradientError",
         Error::Graph(_) => "GraphError",

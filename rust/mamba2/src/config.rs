@@ -106,25 +106,29 @@ impl Mamba2Config {
         let positive = |x: f64| x > 0.0 && x.is_finite();
         let (low, high) = self.a_init_range;
         if !(positive(low) && positive(high) && low <= high) {
-            return Err(Error::config("A_init_range", "(low, high) with 0 < low <= high", self.a_init_range));
+            return Err(Error::config(
+                "A_init_range",
+                "(low, high), both finite, with 0 < low <= high",
+                self.a_init_range,
+            ));
         }
         if let Some(bound) = self.conv_init
             && !positive(bound)
         {
-            return Err(Error::config("conv_init", "None or a positive number", bound));
+            return Err(Error::config("conv_init", "None or a positive finite number", bound));
         }
         if !positive(self.dt_min) {
-            return Err(Error::config("dt_min", "a positive number", self.dt_min));
+            return Err(Error::config("dt_min", "a positive finite number", self.dt_min));
         }
         if !(positive(self.dt_max) && self.dt_max >= self.dt_min) {
-            return Err(Error::config("dt_max", format!("at least dt_min={}", self.dt_min), self.dt_max));
+            return Err(Error::config("dt_max", format!("finite and at least dt_min={}", self.dt_min), self.dt_max));
         }
         if !positive(self.dt_init_floor) {
-            return Err(Error::config("dt_init_floor", "a positive number", self.dt_init_floor));
+            return Err(Error::config("dt_init_floor", "a positive finite number", self.dt_init_floor));
         }
         let (low, high) = self.dt_limit;
         if !(low >= 0.0 && low.is_finite() && high >= low) {
-            return Err(Error::config("dt_limit", "(low, high) with 0 <= low <= high", self.dt_limit));
+            return Err(Error::config("dt_limit", "(low, high), low finite, with 0 <= low <= high", self.dt_limit));
         }
         check_eps("norm_eps", self.norm_eps)
     }
@@ -132,5 +136,5 @@ impl Mamba2Config {
 
 /// An epsilon must keep a root away from zero.
 pub(crate) fn check_eps(field: &str, eps: f64) -> Result<()> {
-    if eps > 0.0 && eps.is_finite() { Ok(()) } else { Err(Error::config(field, "a positive number", eps)) }
+    if eps > 0.0 && eps.is_finite() { Ok(()) } else { Err(Error::config(field, "a positive finite number", eps)) }
 }

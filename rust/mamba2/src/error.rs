@@ -58,6 +58,9 @@ pub enum Error {
         /// How many parameters there are.
         total: usize,
     },
+    /// Gradients of parameters that are not the model's; nothing was changed.
+    #[error("gradients of other parameters: {}; nothing was changed", .0.join(", "))]
+    OtherGradients(Vec<String>),
     /// A graph that can't be used as asked.
     #[error("{0}")]
     Graph(String),

@@ -1,20 +1,32 @@
 //! Files that are written beside and renamed: a full disk or a kill in between leaves the old ones intact.
 
+use std::fs::Metadata;
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 
 use crate::error::{Error, Result};
 
 /// Writes `bytes` to `path`, which afterwards holds either its old contents or all of the new.
+///
+/// A link is followed, a file that is there keeps its permissions, and what is no regular file is refused.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    let target = std::fs::canonicalize(path);
+    let path = target.as_deref().unwrap_or(path);
     let failed = |source| Error::io(path, source);
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let there = std::fs::metadata(path).ok();
+    if there.as_ref().is_some_and(|there| !there.is_file() && !there.is_dir()) {
+        return Err(Error::io(path, std::io::Error::new(ErrorKind::InvalidInput, "is no regular file")));
+    }
     // tempfile wraps the system's errors and hides their numbers.
     let mut number = None;
     let create = |beside: &Path| new_file(beside).inspect_err(|error| number = error.raw_os_error());
     let made = tempfile::Builder::new().prefix(".writing-").make_in(folder, create);
     let mut file = made.map_err(|error| failed(number.map_or(error, std::io::Error::from_raw_os_error)))?;
     file.as_file_mut().write_all(bytes).map_err(failed)?;
+    if let Some(there) = there.filter(Metadata::is_file) {
+        file.as_file().set_permissions(there.permissions()).map_err(failed)?;
+    }
     file.as_file().sync_all().map_err(failed)?;
     file.persist(path).map_err(|error| failed(error.error))?;
     Ok(())

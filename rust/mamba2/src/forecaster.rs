@@ -1,4 +1,4 @@
-//! Sequence in, prediction from the last timestep out (mamba2.md, "The forecaster").
+//! Sequence in, prediction from the last timestep out (docs/mamba2.md, "The forecaster").
 
 use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
@@ -107,7 +107,7 @@ impl Mamba2Forecaster {
     pub fn forward(&self, x: &Tensor, states: &[State]) -> Result<(Tensor, Vec<State>)> {
         self.check_input(x)?;
         let (batch, seqlen, _) = x.dims3()?;
-        self.check_states("states", states, batch, self.dtype)?;
+        self.check_states(self.states_name(), states, batch, self.dtype)?;
         if batch == 0 {
             let y = Tensor::zeros((0, self.config.d_output), self.dtype, x.device())?;
             return Ok((y, states.to_vec()));
@@ -152,6 +152,10 @@ impl Network for Mamba2Forecaster {
             &[_, width] if width == self.config.d_input => Ok(()),
             got => Err(Error::shape("x_t", format!("(batch, d_input={})", self.config.d_input), got)),
         }
+    }
+
+    fn states_name(&self) -> &'static str {
+        "states"
     }
 
     fn check_states(&self, what: &str, states: &[State], batch: usize, dtype: DType) -> Result<()> {

@@ -50,8 +50,7 @@ impl Gradients {
         }
         if other.parameters.len() != self.parameters.len() {
             let extra = other.parameters.keys().filter(|name| !self.parameters.contains_key(*name));
-            let extra = extra.cloned().collect::<Vec<_>>().join(", ");
-            return Err(Error::StateDict(format!("gradients of other parameters: {extra}")));
+            return Err(Error::OtherGradients(extra.cloned().collect()));
         }
         let sums: Result<Vec<_>> =
             self.parameters.iter().map(|(name, grad)| Ok(grad.add(&other.parameters[name])?)).collect();

@@ -16,7 +16,8 @@
 //! let model = Model::new(&Architecture::Mixer(config), DType::F64, &Device::Cpu, 0)?;
 //! let u = Tensor::ones((2, 100, 32), DType::F64, &Device::Cpu)?; // (batch, seqlen, d_model)
 //! let output = model.forward(&u, None)?;
-//! let gradients = output.backward(&model, &u, None)?; // with upstream gradients of output and states
+//! let dy = output.y().ones_like()?; // the upstream gradient of the output; there may be one of the states
+//! let gradients = output.backward(&model, &dy, None)?;
 //! assert_eq!(gradients.get("A_log").map(Tensor::dims), Some(&[4_usize][..]));
 //! # Ok(())
 //! # }

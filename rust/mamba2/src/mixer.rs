@@ -14,7 +14,7 @@ use crate::params::{Init, ParamSpec};
 use crate::state::{State, check_dtype};
 
 impl Mamba2Config {
-    /// The mixer's parameters in their order: state-spaces' names, `PyTorch`'s defaults (mamba2.md, "Init").
+    /// The mixer's parameters in their order: state-spaces' names, `PyTorch`'s defaults (docs/mamba2.md, "Init").
     pub fn parameters(&self) -> Result<Vec<ParamSpec>> {
         let Dims { d_model, d_inner, d_ssm, nheads, conv_dim, d_conv, d_in_proj, .. } = self.dims()?;
         let conv = Init::kaiming(d_conv);
@@ -102,7 +102,7 @@ impl Mamba2 {
         let batch = u.dim(0)?;
         let state = match state {
             Some(state) => {
-                state.check("state", &self.dims, batch, self.dtype)?;
+                state.check(self.states_name(), &self.dims, batch, self.dtype)?;
                 state.clone()
             }
             None => State::zeros(&self.dims, batch, self.dtype, u.device())?,
@@ -160,6 +160,10 @@ impl Network for Mamba2 {
         }
     }
 
+    fn states_name(&self) -> &'static str {
+        "state"
+    }
+
     fn check_states(&self, what: &str, states: &[State], batch: usize, dtype: DType) -> Result<()> {
         let [state] = states else { return Err(one_state(states.len())) };
         state.check(what, &self.dims, batch, dtype)
@@ -171,5 +175,5 @@ impl Network for Mamba2 {
 }
 
 fn one_state(got: usize) -> Error {
-    Error::shape("states", "(1,): one state for the mixer", &[got])
+    Error::shape("state", "(1,): one state for the mixer", &[got])
 }

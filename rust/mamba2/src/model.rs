@@ -120,7 +120,7 @@ impl Model {
     pub fn infer(&self, x: &Tensor, states: Option<&[State]>) -> Result<(Tensor, Vec<State>)> {
         self.network.check_input(x)?;
         match states {
-            Some(states) => self.inference.forward(&x.detach(), &self.detached("state", states, x.dim(0)?)?),
+            Some(states) => self.inference.forward(&x.detach(), &self.detached(states, x.dim(0)?)?),
             None => self.inference.forward(&x.detach(), &self.zero_states(x.dim(0)?)?),
         }
     }
@@ -128,17 +128,17 @@ impl Model {
     /// The next token's output and the states after it, without a graph. `x_t` is an input without its seqlen.
     pub fn step(&self, x_t: &Tensor, states: &[State]) -> Result<(Tensor, Vec<State>)> {
         self.network.check_step_input(x_t)?;
-        self.inference.step(&x_t.detach(), &self.detached("state", states, x_t.dim(0)?)?)
+        self.inference.step(&x_t.detach(), &self.detached(states, x_t.dim(0)?)?)
     }
 
-    fn detached(&self, what: &str, states: &[State], batch: usize) -> Result<Vec<State>> {
-        self.network.check_states(what, states, batch, self.dtype)?;
+    fn detached(&self, states: &[State], batch: usize) -> Result<Vec<State>> {
+        self.network.check_states(self.network.states_name(), states, batch, self.dtype)?;
         Ok(states.iter().map(State::detach).collect())
     }
 
     /// Copies of the states that gradients can be asked for.
     fn variables(&self, states: &[State], batch: usize) -> Result<Vec<State>> {
-        self.network.check_states("state", states, batch, self.dtype)?;
+        self.network.check_states(self.network.states_name(), states, batch, self.dtype)?;
         let variable = |tensor: &Tensor| Var::from_tensor(tensor).map(Var::into_inner);
         states.iter().map(|state| Ok(State { conv: variable(&state.conv)?, ssm: variable(&state.ssm)? })).collect()
     }

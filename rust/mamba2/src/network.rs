@@ -20,6 +20,9 @@ pub trait Network: Send + Sync {
     /// Refuses an input that [`Network::step`] can't take.
     fn check_step_input(&self, x_t: &Tensor) -> Result<()>;
 
+    /// What callers call the states they pass.
+    fn states_name(&self) -> &'static str;
+
     /// Refuses states that don't fit the network and a batch of `batch`; `what` names them in the error.
     fn check_states(&self, what: &str, states: &[State], batch: usize, dtype: DType) -> Result<()>;
 

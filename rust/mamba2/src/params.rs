@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use crate::error::{Error, Result};
 use crate::memory::reserve;
 
-/// How a parameter starts (mamba2.md, "Init").
+/// How a parameter starts (docs/mamba2.md, "Init").
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Init {
     /// All elements the same.
@@ -156,6 +156,14 @@ impl Parameters {
             found.map(fits).collect::<Result<_>>()?
         };
         Ok(Self { varmap, vars })
+    }
+
+    /// All variables that are in `varmap` now, sorted by name: Candle's map has no order.
+    #[must_use]
+    pub fn all(varmap: VarMap) -> Self {
+        let mut vars: IndexMap<_, _> = lock(&varmap).iter().map(|(name, var)| (name.clone(), var.clone())).collect();
+        vars.sort_keys();
+        Self { varmap, vars }
     }
 
     /// The map that the variables live in.

@@ -3,7 +3,7 @@
 
 mod common;
 
-use candle_core::{DType, Device, Tensor};
+use candle_core::{DType, Device, Tensor, Var};
 use common::{noise, relative_error, tolerance, values};
 use indexmap::IndexMap;
 use mamba2::{Architecture, Error, Mamba2Config, Mamba2ForecasterConfig, Model, State, audit};
@@ -244,4 +244,33 @@ fn threads_change_nothing() {
     };
     let one = run(1);
     assert!(one == run(2) && one == run(3));
+}
+
+#[test]
+fn softplus_keeps_the_digits_of_its_slope() {
+    // The slope is exp(x)/(1 + exp(x)): exp(x) itself, where that is small.
+    for (dtype, xs) in [(DType::F64, [-700.0, -709.5, -740.0]), (DType::F32, [-80.0, -88.5, -95.0])] {
+        let x = Var::from_tensor(&Tensor::new(&xs, &CPU).unwrap().to_dtype(dtype).unwrap()).unwrap();
+        let grads = mamba2::ops::softplus(&x).unwrap().sum_all().unwrap().backward().unwrap();
+        assert_eq!(values(grads.get(&x).unwrap()), values(&x.exp().unwrap()));
+    }
+}
+
+#[test]
+fn a_decay_that_overflows_is_zero() {
+    let config = options()[0].1.clone();
+    for (dtype, a_log) in [(DType::F32, 100.0), (DType::F64, 720.0)] {
+        let mut model = Model::new(&Architecture::Mixer(config.clone()), dtype, &CPU, 0).unwrap();
+        let x = noise(1, &[1, 40, 8], dtype);
+        let mut set = |a_log: f64| {
+            let value = Tensor::full(a_log, 4, &CPU).unwrap().to_dtype(dtype).unwrap();
+            let value = IndexMap::from([("A_log".to_owned(), value)]);
+            model.parameters_mut().set(&value, false, false).unwrap();
+            values(&model.infer(&x, None).unwrap().0)
+        };
+        // A state forgotten at once is forgotten at once.
+        let (overflowing, large) = (set(a_log), set(30.0));
+        assert!(overflowing.iter().all(|y| y.is_finite()));
+        assert_eq!(overflowing, large);
+    }
 }

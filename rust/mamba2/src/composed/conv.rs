@@ -1,4 +1,4 @@
-//! Causal depthwise convolution and SiLU (mamba2.md, step 2).
+//! Causal depthwise convolution and SiLU (docs/mamba2.md, step 2).
 
 use candle_core::{D, Tensor};
 

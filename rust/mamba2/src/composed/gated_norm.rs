@@ -1,4 +1,4 @@
-//! The gate and the grouped RMS norm after the scan (mamba2.md, step 5).
+//! The gate and the grouped RMS norm after the scan (docs/mamba2.md, step 5).
 
 use candle_core::{D, Tensor};
 

@@ -5,7 +5,7 @@ mod conv;
 mod gated_norm;
 mod ssd;
 
-use candle_core::Tensor;
+use candle_core::{DType, Tensor};
 
 use crate::config::Mamba2Config;
 use crate::dims::Dims;
@@ -34,7 +34,7 @@ pub struct CoreParams {
     pub norm_weight: Option<Tensor>,
 }
 
-/// Everything between the projections (mamba2.md, steps 1 to 6).
+/// Everything between the projections (docs/mamba2.md, steps 1 to 6).
 ///
 /// `zxbcdt` (batch, seqlen, `d_in_proj`) with seqlen and batch at least 1 -> y (batch, seqlen, `d_inner`) and the state
 /// after the last token. Differentiable in every tensor.
@@ -56,23 +56,35 @@ pub fn mixer_core(
 
     let (xbc, conv_state) = conv::conv_silu(&xbc, &state.conv, &params.conv_weight, params.conv_bias.as_ref())?;
     interrupt::check()?;
+
+    // The norm may divide by a sum that nearly cancels: what the scan rounds would show in the output many times over.
+    let (narrow, wide) = (zxbcdt.dtype(), scan_dtype(zxbcdt));
+    let widen = |tensor: &Tensor| tensor.to_dtype(wide);
+    let (xbc, z, dt) = (widen(&xbc)?, widen(&z)?, widen(&dt)?);
     let x = xbc.narrow(2, 0, d_ssm)?.reshape((batch, seqlen, nheads, headdim))?;
     let b = xbc.narrow(2, d_ssm, bc)?.reshape((batch, seqlen, ngroups, d_state))?;
     let c = xbc.narrow(2, d_ssm + bc, bc)?.reshape((batch, seqlen, ngroups, d_state))?;
 
-    let dt = step_size(&dt.broadcast_add(&params.dt_bias)?, config.dt_limit)?;
-    let a = params.a_log.exp()?.neg()?;
-    let skip = if config.d_has_hdim { params.d.reshape((nheads, headdim))? } else { params.d.clone() };
-    let (y, ssm_state) = ssd(&x, &dt, &a, &b, &c, Some(&skip), &state.ssm, config.chunk_size)?;
+    let dt = step_size(&dt.broadcast_add(&widen(&params.dt_bias)?)?, config.dt_limit)?;
+    let a = widen(&params.a_log)?.exp()?.neg()?;
+    let skip = widen(&params.d)?;
+    let skip = if config.d_has_hdim { skip.reshape((nheads, headdim))? } else { skip };
+    let (y, ssm_state) = ssd(&x, &dt, &a, &b, &c, Some(&skip), &widen(&state.ssm)?, config.chunk_size)?;
     interrupt::check()?;
 
     let y = y.reshape((batch, seqlen, d_ssm))?;
-    let y = gated_norm::gated_norm(config, dims, &y, &z, params.norm_weight.as_ref())?;
+    let norm_weight = params.norm_weight.as_ref().map(widen).transpose()?;
+    let y = gated_norm::gated_norm(config, dims, &y, &z, norm_weight.as_ref())?.to_dtype(narrow)?;
     let y = if d_mlp == 0 { y } else { Tensor::cat(&[&z0.silu()?.mul(&x0)?, &y], 2)? };
-    Ok((y, State { conv: conv_state, ssm: ssm_state }))
+    Ok((y, State { conv: conv_state, ssm: ssm_state.to_dtype(narrow)? }))
 }
 
-/// Δ = clamp(softplus(dt)) (mamba2.md, step 3).
+/// The element type between convolution and output projection: f64 on a CPU, where it costs little; else the input's own.
+fn scan_dtype(x: &Tensor) -> DType {
+    if x.device().is_cpu() { DType::F64 } else { x.dtype() }
+}
+
+/// Δ = clamp(softplus(dt)) (docs/mamba2.md, step 3).
 fn step_size(dt: &Tensor, (low, high): (f64, f64)) -> Result<Tensor> {
     let dt = ops::softplus(dt)?;
     // softplus is never negative: the default bounds change nothing.

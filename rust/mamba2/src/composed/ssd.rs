@@ -1,11 +1,11 @@
-//! The scan in its chunked form, state space duality (paper, section 6; mamba2.md, "Chunked").
+//! The scan in its chunked form, state space duality (paper, section 6; docs/mamba2.md, "Chunked").
 
 use candle_core::{D, Tensor};
 
 use super::carry::carry;
 use crate::error::Result;
 use crate::interrupt;
-use crate::ops::{prefix_decay, segment_decay, suffix_decay};
+use crate::ops::{clamp, prefix_decay, segment_decay, suffix_decay};
 
 /// `S_t = exp(dt_t·A)·S_{t−1} + dt_t·x_t ⊗ B_t`, `y_t = S_t·C_t + D ⊙ x_t`.
 ///
@@ -40,7 +40,9 @@ pub fn ssd(
     let xdt = pad(&xdt)?.reshape((rows, t, h, p))?.transpose(1, 2)?.contiguous()?;
     let b = pad(b)?.reshape((rows, t, g, n))?.transpose(1, 2)?.contiguous()?;
     let c = pad(c)?.reshape((rows, t, g, n))?.transpose(1, 2)?.contiguous()?;
-    let log_decay = pad(&dt.broadcast_mul(a)?)?.reshape((rows, t, h))?.transpose(1, 2)?.contiguous()?;
+    // Below the bound exp is zero: it keeps products with masks finite where A overflows.
+    let log_decay = clamp(&dt.broadcast_mul(a)?, LOG_ZERO, f64::INFINITY)?;
+    let log_decay = pad(&log_decay)?.reshape((rows, t, h))?.transpose(1, 2)?.contiguous()?;
 
     // decay[i, j] leads from token j to token i, from_start[i] from before the chunk to i, to_end[i] from i to its end.
     let log_decay = log_decay.reshape((rows * h, t))?;
@@ -87,6 +89,9 @@ pub fn ssd(
     let last = last.reshape((batch, h, n, p))?.transpose(2, 3)?.contiguous()?;
     Ok((y, last))
 }
+
+/// The logarithm of a decay that is zero in every element type.
+const LOG_ZERO: f64 = -1e4;
 
 /// The smallest block that the scan takes.
 pub const MIN_BLOCK: usize = 16;

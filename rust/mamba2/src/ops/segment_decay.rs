@@ -1,7 +1,7 @@
 //! Decays inside a segment: between all pairs of positions, from its start, to its end.
 //!
 //! Each exponent is a sum of its own terms, formed by a product with a triangle of ones: a difference of two cumulative
-//! sums would lose the digits of `dA_log` (mamba2.md, "Chunked"). So is each gradient: for every k the sum over what it lies
+//! sums would lose the digits of `dA_log` (docs/mamba2.md, "Chunked"). So is each gradient: for every k the sum over what it lies
 //! between, never a running sum of differences.
 
 use candle_core::{DType, Device, Result, Tensor};

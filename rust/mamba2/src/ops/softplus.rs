@@ -9,7 +9,9 @@ use super::with_gradient;
 /// The gradient is the logistic function of x, and 1 above 20.
 pub fn softplus(x: &Tensor) -> Result<Tensor> {
     with_gradient("softplus", x, value(&x.detach())?, |x, _, upstream| {
-        let slope = x.gt(THRESHOLD)?.where_cond(&x.ones_like()?, &sigmoid(x)?)?;
+        // exp(x)/(1 + exp(x)) keeps its digits as long as exp(x) has some, and is not needed where it overflows.
+        let e = x.exp()?;
+        let slope = x.gt(THRESHOLD)?.where_cond(&x.ones_like()?, &(&e / (&e + 1.0)?)?)?;
         upstream.mul(&slope)
     })
 }
@@ -43,9 +45,4 @@ fn ln_1p(e: &Tensor) -> Result<Tensor> {
 fn map<T: candle_core::WithDType>(x: &Tensor, f: impl Fn(T) -> T) -> Result<Tensor> {
     let values = x.flatten_all()?.to_vec1::<T>()?;
     Tensor::from_vec(values.into_iter().map(f).collect::<Vec<_>>(), x.shape(), x.device())
-}
-
-/// 1/(1 + exp(−x)), finite on the whole range.
-fn sigmoid(x: &Tensor) -> Result<Tensor> {
-    (x.neg()?.exp()? + 1.0)?.recip()
 }

@@ -71,7 +71,7 @@ impl Group {
         let others = grads.iter().map(|(name, _)| name).filter(|name| !self.slots.contains_key(*name));
         let others: Vec<_> = others.collect();
         if !others.is_empty() {
-            return Err(Error::StateDict(format!("gradients of other parameters: {}", others.join(", "))));
+            return Err(Error::OtherGradients(others.into_iter().map(String::from).collect()));
         }
         self.pair(|name, _| grads.get(name))
     }
@@ -105,13 +105,6 @@ pub(super) fn check(field: &str, value: f64, range: std::ops::Range<f64>) -> Res
         format!("from {} to below {}", range.start, range.end)
     };
     Err(Error::config(field, rule, value))
-}
-
-/// A map's variables sorted by name: Candle's map has no order.
-pub(super) fn sorted(varmap: &candle_nn::VarMap) -> Vec<(String, Var)> {
-    let mut vars: Vec<_> = crate::params::lock(varmap).iter().map(|(name, var)| (name.clone(), var.clone())).collect();
-    vars.sort_by(|a, b| a.0.cmp(&b.0));
-    vars
 }
 
 /// Names for variables that came without: their positions.

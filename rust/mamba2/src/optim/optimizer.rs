@@ -5,9 +5,10 @@ use candle_core::{Tensor, Var};
 use candle_nn::VarMap;
 use indexmap::IndexMap;
 
-use super::group::{Group, Update, numbered, sorted};
+use super::group::{Group, Update, numbered};
 use crate::error::{Error, Result};
 use crate::gradients::Gradients;
+use crate::params::Parameters;
 
 /// How one parameter is updated; the rule's fields are its hyperparameters.
 pub trait Rule: Clone + Send + Sync {
@@ -74,7 +75,8 @@ impl<R: Rule> Optimizer<R> {
 
     /// An optimizer of all variables that are in `varmap` now.
     pub fn from_varmap(varmap: &VarMap, rule: R) -> Result<Self> {
-        Self::from_named(sorted(varmap), rule)
+        let all = Parameters::all(varmap.clone());
+        Self::from_named(all.iter().map(|(name, var)| (name.to_owned(), var.clone())), rule)
     }
 
     /// The rule and its hyperparameters.
