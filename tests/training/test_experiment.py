@@ -218,6 +218,17 @@ def test_a_loss_that_is_no_number_stops_training(csv, small, tmp_path):
         train(csv, small(lr=1e30, clip=0.0, warmup=0, steps=40), tmp_path / "run")
 
 
+@pytest.mark.parametrize("lr", [1e4, 1e30])
+def test_a_validation_loss_that_is_no_number_stops_training_before_anything_is_saved(
+    csv, small, tmp_path, lr
+):
+    config = small(lr=lr, warmup=0, steps=2, evaluate_every=1, average=0.0)
+    with pytest.raises(NonFiniteError, match=r"the validation loss is (nan|inf) at step 1; a smaller lr"):
+        train(csv, config, tmp_path / "run")
+    assert not list((tmp_path / "run" / "checkpoints").iterdir())
+    assert not (tmp_path / "run" / "metrics.json").exists()
+
+
 def test_float64_is_possible(csv, small, tmp_path):
     result = train(csv, small(dtype="float64", steps=4), tmp_path / "run")
     assert {str(value.dtype) for value in result.forecaster().state_dict().values()} == {"float64"}

@@ -108,7 +108,7 @@ def train(
     FileNotFoundError, PermissionError, OSError
         If a file can't be read or written.
     NonFiniteError
-        If the loss or a gradient is no longer finite.
+        If a loss, a gradient or a weight is no longer finite.
     KeyboardInterrupt
         On Ctrl-C, when everything is saved; the message says how to go on.
     """
