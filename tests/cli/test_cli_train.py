@@ -60,6 +60,7 @@ def test_predict_writes_a_csv_or_prints_it(command, csv, tmp_path):
         (["nowhere.csv", "--target", "load", "--out", "{run}"], 1, "nowhere.csv"),
         (["{csv}", "--target", "load", "--out", "{run}", "--window", "100"], 1, "too few rows"),
         (["--resume", "{run}"], 1, "holds no run"),
+        (["{csv}", "--target", "load", "--out", "{run}", "--d-model", "100000000"], 1, "memory"),
     ],
 )
 def test_a_mistake_is_one_line_and_an_exit_code(command, csv, tmp_path, arguments, code, words):
