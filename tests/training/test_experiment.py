@@ -213,6 +213,31 @@ def test_bad_data_leaves_no_folder(csv, small, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("normalise", ["window", "train"])
+@pytest.mark.parametrize("scale", [1e160, 1e300, 1e-170, 1e-310])
+def test_values_too_large_or_small_to_scale_are_refused_by_column_and_leave_no_folder(
+    frame, small, tmp_path, normalise, scale
+):
+    frame["heat"] = frame["heat"] * scale
+    with pytest.raises(DataError, match="column 'heat'"):
+        train(frame, small(normalise=normalise, features=("heat",)), tmp_path / "run")
+    frame["load"] = frame["load"] * scale
+    with pytest.raises(DataError, match="column 'load'"):
+        train(frame, small(normalise=normalise), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("row", [120, 159])
+@pytest.mark.parametrize("normalise", ["window", "train"])
+def test_a_value_that_overflows_when_scaled_is_refused_by_column_and_leaves_no_folder(
+    frame, small, tmp_path, normalise, row
+):
+    frame.loc[row, "load"] = 1e60
+    with pytest.raises(DataError, match=f"column 'load': .* {row + 1} are too large for float32"):
+        train(frame, small(normalise=normalise), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_loss_that_is_no_number_stops_training(csv, small, tmp_path):
     with pytest.raises(NonFiniteError, match=r"loss is (nan|inf) at step \d+; a smaller lr"):
         train(csv, small(lr=1e30, clip=0.0, warmup=0, steps=40), tmp_path / "run")

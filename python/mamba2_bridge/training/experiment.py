@@ -120,6 +120,8 @@ def train(
     parts = _split(table, config)
     scaling = _fit_scaling(table, parts, config)
     trainer = _trainer(table, parts, scaling, config)
+    for ends in parts.ends.values():
+        trainer.examples.check_finite(ends, table.columns)
     folder.create()
     source = None if isinstance(data, pd.DataFrame) else str(Path(data).absolute())
     RunInfo(config, scaling, source, table.digest()).write(folder)
