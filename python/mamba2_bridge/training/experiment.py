@@ -147,7 +147,7 @@ def resume(
     DataError
         If the series is not the one the run was started with.
     CheckpointError
-        If the last checkpoint is damaged.
+        If a file of the run is damaged or missing.
     """
     require("matplotlib", "mamba2_bridge.training")
     folder = RunFolder(Path(run))
@@ -165,6 +165,8 @@ def resume(
     # there is none before the first validation: then it starts again
     if folder.last.exists():
         checkpoint.load(trainer, folder.last)
+        if trainer.progress.best_step is not None:
+            folder.check_best()
     return _train_and_test(trainer, table, parts, folder, on_step)
 
 

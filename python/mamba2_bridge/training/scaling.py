@@ -156,8 +156,36 @@ def fit_scaling(
     return WindowScaling(raw.smallest_spread, change or 1.0)
 
 
-def scaling_from_dict(values: dict[str, Any]) -> Scaling:
-    """Return the scaling that ``to_dict`` wrote."""
+def scaling_from_dict(values: dict[str, Any], columns: int) -> Scaling:
+    """Return the scaling of so many columns that ``to_dict`` wrote.
+
+    Raises
+    ------
+    KeyError, TypeError, DataError
+        If it is not one.
+    """
     if values["kind"] == "train":
-        return TrainScaling(tuple(values["mean"]), tuple(values["std"]))
-    return WindowScaling(tuple(values["smallest_spread"]), float(values["change"]))
+        mean, std = (_numbers(values[name], f"scaling.{name}", columns) for name in ("mean", "std"))
+        _check_positive(std, "scaling.std")
+        return TrainScaling(mean, std)
+    if values["kind"] != "window":
+        raise DataError(f"scaling.kind must be 'train' or 'window', got {values['kind']!r}")
+    spread = _numbers(values["smallest_spread"], "scaling.smallest_spread", columns)
+    change = _numbers([values["change"]], "scaling.change", 1)
+    _check_positive(spread, "scaling.smallest_spread")
+    _check_positive(change, "scaling.change")
+    return WindowScaling(spread, change[0])
+
+
+def _numbers(values: Any, name: str, count: int) -> tuple[float, ...]:
+    if not isinstance(values, list) or len(values) != count:
+        raise DataError(f"{name} must be a list of {count} numbers, got {values!r}")
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not np.isfinite(float(value)):
+            raise DataError(f"{name} must be finite numbers, got {value!r}")
+    return tuple(map(float, values))
+
+
+def _check_positive(values: tuple[float, ...], name: str) -> None:
+    if min(values) <= 0.0:
+        raise DataError(f"{name} must be above 0, got {min(values)}")
