@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -72,6 +73,21 @@ def test_a_mistake_is_one_line_and_an_exit_code(command, csv, tmp_path, argument
     if code == 1:
         assert len(done.stderr.strip().splitlines()) == 1
     assert not (tmp_path / "run").exists()
+
+
+def test_predict_does_not_write_over_its_series_or_a_pipe(command, csv, tmp_path):
+    done = command("train", csv, "--target", "load", "--out", tmp_path / "run", "--steps", "4", *SMALL)
+    assert done.exit_code == 0, done.output
+    before = csv.read_bytes()
+    (tmp_path / "link.csv").symlink_to(csv)
+    os.mkfifo(tmp_path / "pipe")
+    for out, words in ((csv, "the series itself"), ("link.csv", "the series itself"), ("pipe", "regular file")):
+        refused = command("predict", tmp_path / "run", csv, "--out", tmp_path / out)
+        assert refused.exit_code == 2, refused.output
+        assert refused.stderr.startswith("Error: ")
+        assert words in refused.stderr
+    assert csv.read_bytes() == before
+    assert (tmp_path / "pipe").is_fifo()
 
 
 def test_predict_on_no_run_fails_in_one_line(command, csv, tmp_path):
