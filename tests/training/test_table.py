@@ -80,6 +80,49 @@ def test_columns_that_do_not_fit_are_refused_by_name(tmp_path, asked, words):
         assert word in str(error.value)
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1 + 2j, 2 + 0j],
+        [True, False],
+        pd.array([True, None], dtype="boolean"),
+        pd.to_datetime(["2020-01-01", "2020-01-02"]),
+        pd.to_datetime(["2020-01-01", "2020-01-02"], utc=True),
+        pd.to_timedelta([1, 2], unit="D"),
+        pd.period_range("2020-01", periods=2, freq="M"),
+        pd.Categorical([True, False]),
+        pd.Series([1.0, True], dtype=object),
+        pd.Series([1.0, 1j], dtype=object),
+        pd.Series([1.0, pd.Timestamp("2020-01-01")], dtype=object),
+        pd.Series([1.0, pd.Timedelta(days=1)], dtype=object),
+        pd.Series([1.0, np.timedelta64(1, "D")], dtype=object),
+    ],
+    ids=lambda values: str(getattr(values, "dtype", type(values[0]))),
+)
+def test_a_column_of_a_frame_that_holds_no_real_numbers_is_refused_by_name(values):
+    frame = pd.DataFrame({"y": values})
+    for missing in ("error", "interpolate"):
+        with pytest.raises(DataError, match=r"column 'y'.* not (a )?real number"):
+            read_table(frame, target="y", missing=missing)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1, 2],
+        np.array([1, 2], dtype=np.uint8),
+        np.array([1, 2], dtype=np.float32),
+        pd.array([1, 2], dtype="Int64"),
+        pd.Series([1, 2.0], dtype=object),
+        ["1", "2"],
+        pd.Categorical([1, 2]),
+    ],
+    ids=lambda values: str(getattr(values, "dtype", type(values[0]))),
+)
+def test_a_column_of_a_frame_may_hold_numbers_of_any_real_kind(values):
+    assert read_table(pd.DataFrame({"y": values}), target="y").values.tolist() == [[1.0], [2.0]]
+
+
 def test_a_file_that_is_not_there_keeps_its_error(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"nowhere\.csv"):
         read_table(tmp_path / "nowhere.csv", target="y")

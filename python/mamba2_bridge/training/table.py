@@ -5,6 +5,7 @@ Rows are counted from 1, the header not among them, in every message.
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import warnings
 from dataclasses import dataclass
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Missing = Literal["error", "interpolate"]
+
+_NO_NUMBERS = (
+    *(bool, np.bool_, complex, np.complexfloating),
+    *(datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64, pd.Period),
+)
 
 
 @dataclass(frozen=True)
@@ -172,6 +178,7 @@ def _check_columns(source: str, frame: pd.DataFrame, columns: Sequence[str], tim
 
 def _read_numbers(source: str, column: pd.Series[Any], name: str) -> NDArray[np.float64]:
     """Return a column as float64, NaN where a cell is missing."""
+    _check_kind(source, column, name)
     numbers = pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
     wrong = np.isnan(numbers) & column.notna().to_numpy()
     if wrong.any():
@@ -183,6 +190,26 @@ def _read_numbers(source: str, column: pd.Series[Any], name: str) -> NDArray[np.
         row = int(np.flatnonzero(np.isinf(numbers))[0])
         raise DataError(f"{source}, row {row + 1}, column {name!r}: {numbers[row]} is not finite")
     return numbers
+
+
+def _check_kind(source: str, column: pd.Series[Any], name: str) -> None:
+    """Refuse what pandas would turn into numbers, though it is none: truth values, times, complex numbers."""
+    kinds, dtype = pd.api.types, column.dtype
+    if isinstance(dtype, pd.CategoricalDtype):
+        dtype = dtype.categories.dtype
+    if kinds.is_string_dtype(dtype) and not kinds.is_object_dtype(dtype):
+        return
+    if kinds.is_object_dtype(dtype):
+        wrong = column.map(lambda cell: isinstance(cell, _NO_NUMBERS) and not pd.isna(cell)).to_numpy(bool)
+        if wrong.any():
+            row = int(np.flatnonzero(wrong)[0])
+            cell = column.iloc[row]
+            raise DataError(
+                f"{source}, row {row + 1}, column {name!r}: {cell!r} ({type(cell).__name__}) is not a real"
+                f" number{_more(wrong)}"
+            )
+    elif not kinds.is_numeric_dtype(dtype) or kinds.is_bool_dtype(dtype) or kinds.is_complex_dtype(dtype):
+        raise DataError(f"{source}, column {name!r} holds {dtype}, not real numbers")
 
 
 def _read_time(source: str, column: pd.Series[Any], name: str) -> pd.Series[Any]:
