@@ -34,6 +34,15 @@ def test_train_writes_a_run_and_prints_errors_beside_the_baselines(command, csv,
     assert (tmp_path / "run" / "report.png").exists()
 
 
+def test_resuming_a_finished_run_says_so_first(command, csv, tmp_path):
+    done = command("train", csv, "--target", "load", "--out", tmp_path / "run", "--steps", "4", *SMALL)
+    assert done.exit_code == 0, done.output
+    assert "already finished" not in done.output
+    again = command("train", "--resume", tmp_path / "run")
+    assert again.exit_code == 0, again.output
+    assert again.stdout.strip().splitlines()[0] == "already finished after step 4"
+
+
 def test_predict_writes_a_csv_or_prints_it(command, csv, tmp_path):
     done = command("train", csv, "--target", "load", "--out", tmp_path / "run", "--steps", "4", *SMALL)
     assert done.exit_code == 0, done.output
@@ -124,6 +133,7 @@ def test_ctrl_c_saves_and_resume_ends_as_if_nothing_had_happened(command, csv, t
     assert not (tmp_path / "halves" / "test.csv").exists()
     resumed = command("train", "--resume", tmp_path / "halves")
     assert resumed.exit_code == 0, resumed.output
+    assert "already finished" not in resumed.output
     for name in (
         "metrics.json",
         "test.csv",
