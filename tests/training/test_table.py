@@ -173,6 +173,47 @@ def test_dates_are_read_as_they_are_commonly_written(tmp_path, times):
     assert table.time.iloc[0].day == 31
 
 
+@pytest.mark.parametrize(
+    "times",
+    [
+        ["01/01/2019", "01/02/2019", "01/03/2019"],
+        ["1.1.2019", "1.2.2019"],
+        ["01-01-2019 06:00", "01-02-2019 06:00"],
+        ["01/01/19", "01/02/19"],
+    ],
+)
+def test_dates_that_may_have_the_day_or_the_month_first_are_refused(tmp_path, times):
+    path = write(tmp_path, "t,y\n" + "".join(f"{time},1\n" for time in times))
+    with pytest.raises(DataError, match=rf"row 1, column 't': '{times[0]}' may have .*YYYY-MM-DD"):
+        read_table(path, target="y", time="t")
+
+
+@pytest.mark.parametrize(
+    "times", [["12/01/2020", "13/01/2020"], ["01/12/2020", "01/13/2020"], ["12.01.2020", "13.01.2020"]]
+)
+def test_one_row_tells_whether_the_day_or_the_month_is_first(tmp_path, times):
+    table = read_table(write(tmp_path, f"t,y\n{times[0]},1\n{times[1]},2\n"), target="y", time="t")
+    assert table.labels() == ["2020-01-12", "2020-01-13"]
+
+
+@pytest.mark.parametrize(
+    ("times", "words"),
+    [
+        (["2020-01-01T00:00", "2020-01-01T02:00Z"], "has a time zone, the rows before it have none"),
+        (["2020-01-01T00:00+01:00", "2020-01-01T02:00"], "has no time zone, the rows before it have one"),
+    ],
+)
+def test_times_with_and_without_a_zone_are_refused(tmp_path, times, words):
+    path = write(tmp_path, f"t,y\n{times[0]},1\n{times[1]},2\n")
+    with pytest.raises(DataError, match=f"row 2, column 't': .*{words}"):
+        read_table(path, target="y", time="t")
+
+
+def test_times_of_different_zones_are_read(tmp_path):
+    path = write(tmp_path, "t,y\n2020-01-01T00:00+01:00,1\n2020-01-01T02:00+02:00,2\n")
+    assert read_table(path, target="y", time="t").has_dates
+
+
 def test_labels_go_on_where_steps_are_equal(tmp_path):
     even = read_table(write(tmp_path, "t,y\n2020-01-30,1\n2020-01-31,2\n"), target="y", time="t")
     assert even.labels_after(2) == ["2020-02-01", "2020-02-02"]
