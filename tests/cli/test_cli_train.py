@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -33,6 +34,15 @@ def test_train_writes_a_run_and_prints_errors_beside_the_baselines(command, csv,
     assert (tmp_path / "run" / "report.png").exists()
 
 
+def test_resuming_a_finished_run_says_so_first(command, csv, tmp_path):
+    done = command("train", csv, "--target", "load", "--out", tmp_path / "run", "--steps", "4", *SMALL)
+    assert done.exit_code == 0, done.output
+    assert "already finished" not in done.output
+    again = command("train", "--resume", tmp_path / "run")
+    assert again.exit_code == 0, again.output
+    assert again.stdout.strip().splitlines()[0] == "already finished after step 4"
+
+
 def test_predict_writes_a_csv_or_prints_it(command, csv, tmp_path):
     done = command("train", csv, "--target", "load", "--out", tmp_path / "run", "--steps", "4", *SMALL)
     assert done.exit_code == 0, done.output
@@ -60,6 +70,7 @@ def test_predict_writes_a_csv_or_prints_it(command, csv, tmp_path):
         (["nowhere.csv", "--target", "load", "--out", "{run}"], 1, "nowhere.csv"),
         (["{csv}", "--target", "load", "--out", "{run}", "--window", "100"], 1, "too few rows"),
         (["--resume", "{run}"], 1, "holds no run"),
+        (["{csv}", "--target", "load", "--out", "{run}", "--d-model", "100000000"], 1, "memory"),
     ],
 )
 def test_a_mistake_is_one_line_and_an_exit_code(command, csv, tmp_path, arguments, code, words):
@@ -71,6 +82,21 @@ def test_a_mistake_is_one_line_and_an_exit_code(command, csv, tmp_path, argument
     if code == 1:
         assert len(done.stderr.strip().splitlines()) == 1
     assert not (tmp_path / "run").exists()
+
+
+def test_predict_does_not_write_over_its_series_or_a_pipe(command, csv, tmp_path):
+    done = command("train", csv, "--target", "load", "--out", tmp_path / "run", "--steps", "4", *SMALL)
+    assert done.exit_code == 0, done.output
+    before = csv.read_bytes()
+    (tmp_path / "link.csv").symlink_to(csv)
+    os.mkfifo(tmp_path / "pipe")
+    for out, words in ((csv, "the series itself"), ("link.csv", "the series itself"), ("pipe", "regular file")):
+        refused = command("predict", tmp_path / "run", csv, "--out", tmp_path / out)
+        assert refused.exit_code == 2, refused.output
+        assert refused.stderr.startswith("Error: ")
+        assert words in refused.stderr
+    assert csv.read_bytes() == before
+    assert (tmp_path / "pipe").is_fifo()
 
 
 def test_predict_on_no_run_fails_in_one_line(command, csv, tmp_path):
@@ -107,6 +133,7 @@ def test_ctrl_c_saves_and_resume_ends_as_if_nothing_had_happened(command, csv, t
     assert not (tmp_path / "halves" / "test.csv").exists()
     resumed = command("train", "--resume", tmp_path / "halves")
     assert resumed.exit_code == 0, resumed.output
+    assert "already finished" not in resumed.output
     for name in (
         "metrics.json",
         "test.csv",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import shutil
 import threading
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 
 from assertions import assert_close, assert_value
 from mamba2_bridge.exceptions import CheckpointError, ConfigError, DataError, NonFiniteError
-from mamba2_bridge.training import Run, resume, train
+from mamba2_bridge.training import Run, TrainConfig, resume, train
 
 
 def stop_after(step):
@@ -192,6 +193,103 @@ def test_a_damaged_checkpoint_is_refused_by_name(csv, small, tmp_path, file, dam
         resume(tmp_path / "run")
 
 
+def tamper(path, keys, value):
+    """Set one value of a JSON file, by the keys that lead to it."""
+    whole = json.loads(path.read_text())
+    inner = whole
+    for key in keys[:-1]:
+        inner = inner[key]
+    inner[keys[-1]] = value
+    path.write_text(json.dumps(whole))
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory):
+    """A run with a best and a last checkpoint, to be copied, and its series."""
+    rows = np.arange(160)
+    frame = pd.DataFrame({"day": rows, "load": np.sin(rows)})
+    folder = tmp_path_factory.mktemp("interrupted")
+    sizes = {"window": 16, "d_model": 8, "n_layer": 1, "d_state": 4, "headdim": 4, "chunk_size": 8}
+    config = TrainConfig("load", time="day", steps=12, batch_size=8, evaluate_every=4, **sizes)
+    with pytest.raises(KeyboardInterrupt):
+        train(frame, config, folder / "run", on_step=stop_after(5))
+    return folder / "run", frame
+
+
+@pytest.mark.parametrize(
+    ("keys", "value", "words"),
+    [
+        (("format",), 2, "format is 2"),
+        (("data",), 3, "data is 3"),
+        (("digest",), None, "digest is None"),
+        (("config",), [], r"config is \[\]"),
+        (("config", "lr"), "x", "lr must be a number"),
+        (("config", "depth"), 1, "unknown fields depth"),
+        (("config", "features"), 3, "not iterable"),
+        (("config", "device"), 3, "device is 3"),
+        (("scaling",), [], r"scaling is \[\]"),
+        (("scaling", "kind"), "x", "kind must be"),
+        (("scaling", "change"), "x", "scaling.change"),
+        (("scaling", "change"), 0, "scaling.change must be above 0"),
+        (("scaling", "smallest_spread"), [1.0, 1.0], "list of 1 numbers"),
+        (("scaling", "smallest_spread"), 1.0, "list of 1 numbers"),
+    ],
+)
+def test_an_altered_config_of_a_run_is_refused_by_name(interrupted, tmp_path, keys, value, words):
+    run, frame = interrupted
+    shutil.copytree(run, tmp_path / "run")
+    tamper(tmp_path / "run" / "config.json", keys, value)
+    with pytest.raises(CheckpointError, match=rf"run/config\.json is damaged: .*{words}"):
+        resume(tmp_path / "run", frame)
+    with pytest.raises(CheckpointError, match=rf"run/config\.json is damaged: .*{words}"):
+        Run.load(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("keys", "value", "words"),
+    [
+        (("step",), "x", "step must be a whole number from 0 to 12, got 'x'"),
+        (("step",), 13, "step must be"),
+        (("step",), 3, "best_step must be"),
+        (("best_loss",), "x", "best_loss must be a number"),
+        (("best_step",), None, "best_step must be"),
+        (("without_best",), [], "without_best must be"),
+        (("order",), 3, ""),
+        (("order", "state"), "x", ""),
+        (("record",), [], ""),
+        (("record", "losses"), [1.0], "1 losses are recorded of 5 steps"),
+        (("record", "losses", 0), "x", "'x' in place of a number"),
+        (("record", "evaluations", 0), {}, ""),
+        (("record", "evaluations", 0, "gradient_norms"), 3, ""),
+    ],
+)
+def test_an_altered_state_is_refused_by_name(interrupted, tmp_path, keys, value, words):
+    run, frame = interrupted
+    shutil.copytree(run, tmp_path / "run")
+    tamper(tmp_path / "run" / "checkpoints" / "last" / "state.json", keys, value)
+    with pytest.raises(CheckpointError, match=rf"can't go on from .*checkpoints/last: .*{words}"):
+        resume(tmp_path / "run", frame)
+
+
+@pytest.mark.parametrize("gone", ["config.json", "model.safetensors", ""])
+def test_a_missing_best_checkpoint_is_named_with_what_to_do(interrupted, tmp_path, gone):
+    run, frame = interrupted
+    folder = tmp_path / "run"
+    shutil.copytree(run, folder)
+    if gone:
+        (folder / "checkpoints" / "best" / gone).unlink()
+    else:
+        shutil.rmtree(folder / "checkpoints" / "best")
+    words = rf"checkpoints/best/{gone or 'config.json'} is missing: .*delete all in .*checkpoints and .*--resume"
+    with pytest.raises(CheckpointError, match=words):
+        resume(folder, frame)
+    with pytest.raises(CheckpointError, match=words):
+        Run.load(folder)
+    for one in (folder / "checkpoints").iterdir():
+        shutil.rmtree(one)
+    assert resume(folder, frame).steps == 12
+
+
 def test_a_folder_that_is_taken_is_left_alone(csv, small, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "thesis.txt").touch()
@@ -213,9 +311,45 @@ def test_bad_data_leaves_no_folder(csv, small, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("normalise", ["window", "train"])
+@pytest.mark.parametrize("scale", [1e160, 1e300, 1e-170, 1e-310])
+def test_values_too_large_or_small_to_scale_are_refused_by_column_and_leave_no_folder(
+    frame, small, tmp_path, normalise, scale
+):
+    frame["heat"] = frame["heat"] * scale
+    with pytest.raises(DataError, match="column 'heat'"):
+        train(frame, small(normalise=normalise, features=("heat",)), tmp_path / "run")
+    frame["load"] = frame["load"] * scale
+    with pytest.raises(DataError, match="column 'load'"):
+        train(frame, small(normalise=normalise), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("row", [120, 159])
+@pytest.mark.parametrize("normalise", ["window", "train"])
+def test_a_value_that_overflows_when_scaled_is_refused_by_column_and_leaves_no_folder(
+    frame, small, tmp_path, normalise, row
+):
+    frame.loc[row, "load"] = 1e60
+    with pytest.raises(DataError, match=f"column 'load': .* {row + 1} are too large for float32"):
+        train(frame, small(normalise=normalise), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_loss_that_is_no_number_stops_training(csv, small, tmp_path):
     with pytest.raises(NonFiniteError, match=r"loss is (nan|inf) at step \d+; a smaller lr"):
         train(csv, small(lr=1e30, clip=0.0, warmup=0, steps=40), tmp_path / "run")
+
+
+@pytest.mark.parametrize("lr", [1e4, 1e30])
+def test_a_validation_loss_that_is_no_number_stops_training_before_anything_is_saved(
+    csv, small, tmp_path, lr
+):
+    config = small(lr=lr, warmup=0, steps=2, evaluate_every=1, average=0.0)
+    with pytest.raises(NonFiniteError, match=r"the validation loss is (nan|inf) at step 1; a smaller lr"):
+        train(csv, config, tmp_path / "run")
+    assert not list((tmp_path / "run" / "checkpoints").iterdir())
+    assert not (tmp_path / "run" / "metrics.json").exists()
 
 
 def test_float64_is_possible(csv, small, tmp_path):

@@ -8,7 +8,7 @@ import stat
 
 import pytest
 
-from mamba2_bridge.exceptions import DataError
+from mamba2_bridge.exceptions import ConfigError, DataError
 from mamba2_bridge.training.files import (
     read_json,
     replaced_file,
@@ -34,6 +34,34 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path):
         _fail_to_write(path)
     assert path.read_text() == "old"
     assert [one.name for one in tmp_path.iterdir()] == ["a.txt"]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_stays_and_what_it_leads_to_is_replaced(tmp_path, there):
+    target, link = tmp_path / "folder" / "a.txt", tmp_path / "link.txt"
+    target.parent.mkdir()
+    if there:
+        target.write_text("old")
+    link.symlink_to(target)
+    with replaced_file(link) as beside:
+        beside.write_text("new")
+    assert link.is_symlink()
+    assert target.read_text() == "new"
+    assert [one.name for one in target.parent.iterdir()] == ["a.txt"]
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+@pytest.mark.parametrize("linked", [True, False])
+def test_what_is_no_regular_file_is_left_alone(tmp_path, make, linked):
+    path = tmp_path / "a"
+    make(path)
+    before = path.stat()
+    if linked:
+        path = tmp_path / "link"
+        path.symlink_to(tmp_path / "a")
+    with pytest.raises(ConfigError, match="is not a regular file"), replaced_file(path):
+        pass
+    assert (path.stat().st_mode, path.stat().st_ino) == (before.st_mode, before.st_ino)
 
 
 def _fail_to_write(path):

@@ -48,7 +48,7 @@ def test_predictions_undo_targets_also_after_a_file(kind):
     rng = np.random.default_rng(2)
     windows, targets = rng.normal(size=(6, 9, 2)), rng.normal(size=6)
     fitted = fit_scaling(kind, windows[0], windows, targets, ("y", "x"))
-    scaling = scaling_from_dict(json.loads(json.dumps(fitted.to_dict())))
+    scaling = scaling_from_dict(json.loads(json.dumps(fitted.to_dict())), columns=2)
     assert scaling == fitted
     assert_value("predictions", scaling.predictions(windows, scaling.targets(windows, targets)), targets)
 

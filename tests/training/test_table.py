@@ -80,6 +80,49 @@ def test_columns_that_do_not_fit_are_refused_by_name(tmp_path, asked, words):
         assert word in str(error.value)
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1 + 2j, 2 + 0j],
+        [True, False],
+        pd.array([True, None], dtype="boolean"),
+        pd.to_datetime(["2020-01-01", "2020-01-02"]),
+        pd.to_datetime(["2020-01-01", "2020-01-02"], utc=True),
+        pd.to_timedelta([1, 2], unit="D"),
+        pd.period_range("2020-01", periods=2, freq="M"),
+        pd.Categorical([True, False]),
+        pd.Series([1.0, True], dtype=object),
+        pd.Series([1.0, 1j], dtype=object),
+        pd.Series([1.0, pd.Timestamp("2020-01-01")], dtype=object),
+        pd.Series([1.0, pd.Timedelta(days=1)], dtype=object),
+        pd.Series([1.0, np.timedelta64(1, "D")], dtype=object),
+    ],
+    ids=lambda values: str(getattr(values, "dtype", type(values[0]))),
+)
+def test_a_column_of_a_frame_that_holds_no_real_numbers_is_refused_by_name(values):
+    frame = pd.DataFrame({"y": values})
+    for missing in ("error", "interpolate"):
+        with pytest.raises(DataError, match=r"column 'y'.* not (a )?real number"):
+            read_table(frame, target="y", missing=missing)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1, 2],
+        np.array([1, 2], dtype=np.uint8),
+        np.array([1, 2], dtype=np.float32),
+        pd.array([1, 2], dtype="Int64"),
+        pd.Series([1, 2.0], dtype=object),
+        ["1", "2"],
+        pd.Categorical([1, 2]),
+    ],
+    ids=lambda values: str(getattr(values, "dtype", type(values[0]))),
+)
+def test_a_column_of_a_frame_may_hold_numbers_of_any_real_kind(values):
+    assert read_table(pd.DataFrame({"y": values}), target="y").values.tolist() == [[1.0], [2.0]]
+
+
 def test_a_file_that_is_not_there_keeps_its_error(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"nowhere\.csv"):
         read_table(tmp_path / "nowhere.csv", target="y")
@@ -128,6 +171,47 @@ def test_dates_are_read_as_they_are_commonly_written(tmp_path, times):
     assert table.has_dates
     assert table.time is not None
     assert table.time.iloc[0].day == 31
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        ["01/01/2019", "01/02/2019", "01/03/2019"],
+        ["1.1.2019", "1.2.2019"],
+        ["01-01-2019 06:00", "01-02-2019 06:00"],
+        ["01/01/19", "01/02/19"],
+    ],
+)
+def test_dates_that_may_have_the_day_or_the_month_first_are_refused(tmp_path, times):
+    path = write(tmp_path, "t,y\n" + "".join(f"{time},1\n" for time in times))
+    with pytest.raises(DataError, match=rf"row 1, column 't': '{times[0]}' may have .*YYYY-MM-DD"):
+        read_table(path, target="y", time="t")
+
+
+@pytest.mark.parametrize(
+    "times", [["12/01/2020", "13/01/2020"], ["01/12/2020", "01/13/2020"], ["12.01.2020", "13.01.2020"]]
+)
+def test_one_row_tells_whether_the_day_or_the_month_is_first(tmp_path, times):
+    table = read_table(write(tmp_path, f"t,y\n{times[0]},1\n{times[1]},2\n"), target="y", time="t")
+    assert table.labels() == ["2020-01-12", "2020-01-13"]
+
+
+@pytest.mark.parametrize(
+    ("times", "words"),
+    [
+        (["2020-01-01T00:00", "2020-01-01T02:00Z"], "has a time zone, the rows before it have none"),
+        (["2020-01-01T00:00+01:00", "2020-01-01T02:00"], "has no time zone, the rows before it have one"),
+    ],
+)
+def test_times_with_and_without_a_zone_are_refused(tmp_path, times, words):
+    path = write(tmp_path, f"t,y\n{times[0]},1\n{times[1]},2\n")
+    with pytest.raises(DataError, match=f"row 2, column 't': .*{words}"):
+        read_table(path, target="y", time="t")
+
+
+def test_times_of_different_zones_are_read(tmp_path):
+    path = write(tmp_path, "t,y\n2020-01-01T00:00+01:00,1\n2020-01-01T02:00+02:00,2\n")
+    assert read_table(path, target="y", time="t").has_dates
 
 
 def test_labels_go_on_where_steps_are_equal(tmp_path):

@@ -22,7 +22,7 @@ def one_line_errors() -> Iterator[None]:
     """Turn errors a user can do something about into a message on stderr.
 
     Exit code 2 for a wrong setting or a missing extra, 130 for Ctrl-C, 1 for all else: bad data, a file that
-    is not there.
+    is not there, a model that does not fit into memory.
     """
     try:
         yield
@@ -35,6 +35,8 @@ def one_line_errors() -> Iterator[None]:
         _fail(error, EXIT_USAGE)
     except (Mamba2BridgeError, OSError) as error:
         _fail(error, EXIT_FAILURE)
+    except MemoryError as error:
+        _fail(MemoryError(f"not enough memory: {error}" if str(error) else "not enough memory"), EXIT_FAILURE)
     except ModuleNotFoundError as error:
         if error.name not in EXTRA_OF:
             raise

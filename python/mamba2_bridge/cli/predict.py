@@ -9,7 +9,8 @@ import click
 
 from mamba2_bridge import training
 from mamba2_bridge.cli.errors import one_line_errors
-from mamba2_bridge.training.files import replaced_file
+from mamba2_bridge.exceptions import ConfigError
+from mamba2_bridge.training.files import check_replaceable, replaced_file
 
 if TYPE_CHECKING:
     from mamba2_bridge.training.table import Missing
@@ -31,6 +32,10 @@ def predict(run: Path, file: Path, out: Path | None, missing: str | None) -> Non
     the prediction. The last rows lie after the end of FILE.
     """
     with one_line_errors():
+        if out is not None:
+            check_replaceable(out)
+            if out.exists() and file.exists() and out.samefile(file):
+                raise ConfigError(f"--out {out} is the series itself: give another file")
         predictions = training.Run.load(run).predict(file, missing=cast("Missing | None", missing))
         text = predictions.to_csv(index=False, lineterminator="\n")
         if out is None:

@@ -97,8 +97,16 @@ def train(
         console = Console()
         if resume is not None:
             _only_resume(ctx)
+            made: list[training.StepReport] = []
+
+            def on_step(report: training.StepReport) -> None:
+                made.append(report)
+                bar.update(report)
+
             with TrainingBar(console) as bar:
-                result = training.resume(resume, file, on_step=bar.update)
+                result = training.resume(resume, file, on_step=on_step)
+            if not made:
+                console.print(f"already finished after step {result.steps}", highlight=False)
         else:
             if file is None or target is None or out is None:
                 raise click.UsageError("give FILE, --target and --out, or --resume RUN")

@@ -27,7 +27,7 @@ _AVERAGE, _OPTIMIZER = "average/", "optimizer/"
 # what reading files that are cut, altered or not there raises
 _DAMAGE = (
     *(Mamba2BridgeError, FileNotFoundError, zipfile.BadZipFile),
-    *(KeyError, TypeError, ValueError, EOFError),
+    *(KeyError, TypeError, ValueError, EOFError, AttributeError, OverflowError),
 )
 
 
@@ -83,6 +83,7 @@ def load(trainer: Trainer, folder: Path) -> None:
             rest=arrays["rest"],
             record=Record.from_dict(state["record"]),
         )
+        _check(progress, trainer)
         saved = Mamba2Forecaster.from_pretrained(folder / "model", dtype=trainer.config.dtype)
         trainer.model.load_state_dict(saved.state_dict())
         trainer.averaged.load_state_dict(_under(arrays, _AVERAGE))
@@ -90,9 +91,31 @@ def load(trainer: Trainer, folder: Path) -> None:
         trainer.optimizer.load_state_dict({k: v if v.ndim else v.item() for k, v in optimizer.items()})
         trainer.order.bit_generator.state = state["order"]
     except _DAMAGE as error:
-        raise CheckpointError(f"training can't go on from {folder}: {error}") from error
+        what = f"{error} is missing" if type(error) is KeyError else str(error)
+        raise CheckpointError(f"training can't go on from {folder}: {what}") from error
     trainer.average = _under(arrays, _AVERAGE)
     trainer.progress = progress
+
+
+def _check(progress: Progress, trainer: Trainer) -> None:
+    """Check the numbers of ``state.json`` and the examples still to come, of which the next step makes use."""
+    best_step = progress.best_step if progress.best_loss is not None else 0
+    for name, value, most in (
+        ("step", progress.step, trainer.config.steps),
+        ("best_step", best_step, progress.step),
+        ("without_best", progress.without_best, progress.step),
+    ):
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+            raise CheckpointError(f"state.json: {name} must be a whole number from 0 to {most}, got {value!r}")
+    best = progress.best_loss
+    if best is not None and (isinstance(best, bool) or not isinstance(best, int | float)):
+        raise CheckpointError(f"state.json: best_loss must be a number, got {best!r}")
+    if len(progress.record.losses) != progress.step:
+        raise CheckpointError(
+            f"state.json: {len(progress.record.losses)} losses are recorded of {progress.step} steps"
+        )
+    if progress.rest.ndim != 1 or not np.isin(progress.rest, trainer.train).all():
+        raise CheckpointError("state.npz: rest holds something that is no training example")
 
 
 def _under(arrays: dict[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:

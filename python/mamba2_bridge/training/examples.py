@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mamba2_bridge.exceptions import DataError
 from mamba2_bridge.training.windows import Rows, windows_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from mamba2_bridge.training.scaling import Scaling
+
+# windows of one check: bounds the memory, changes no result
+_CHECKED_AT_ONCE = 4096
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,28 @@ class Examples:
         windows = windows_of(self.values, ends, self.window)
         scaled = self.scaling.targets(windows, self.values[ends + self.horizon, 0])
         return scaled[:, None].astype(self.dtype)
+
+    def check_finite(self, ends: Rows, columns: tuple[str, ...]) -> None:
+        """Check that the model can be trained and tested on windows that end at `ends`.
+
+        Raises
+        ------
+        DataError
+            Naming the column whose scaled values, or their squares in a loss, overflow the model's dtype.
+        """
+        for at in range(0, len(ends), _CHECKED_AT_ONCE):
+            some = ends[at : at + _CHECKED_AT_ONCE]
+            with np.errstate(all="ignore"):  # told below, by column
+                inputs, targets = self.inputs(some), self.targets(some)
+                wrong_inputs = ~np.isfinite(inputs[:, :, : len(columns)] ** 2).all(axis=1)  # (n, columns)
+                wrong_inputs[:, 0] |= ~np.isfinite(targets[:, 0] ** 2)
+            if wrong_inputs.any():
+                window, column = np.argwhere(wrong_inputs)[0]
+                last = int(some[window])
+                raise DataError(
+                    f"column {columns[column]!r}: scaled by the training part, the values of rows"
+                    f" {last - self.window + 2} to {last + self.horizon + 1} are too large for {self.dtype}"
+                )
 
     def predictions(self, ends: Rows, answers: NDArray[Any]) -> NDArray[np.float64]:
         """Return (n,): the model's answers (n, 1) in the user's units."""

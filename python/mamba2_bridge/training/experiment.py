@@ -108,7 +108,7 @@ def train(
     FileNotFoundError, PermissionError, OSError
         If a file can't be read or written.
     NonFiniteError
-        If the loss or a gradient is no longer finite.
+        If a loss, a gradient or a weight is no longer finite.
     KeyboardInterrupt
         On Ctrl-C, when everything is saved; the message says how to go on.
     """
@@ -120,6 +120,8 @@ def train(
     parts = _split(table, config)
     scaling = _fit_scaling(table, parts, config)
     trainer = _trainer(table, parts, scaling, config)
+    for ends in parts.ends.values():
+        trainer.examples.check_finite(ends, table.columns)
     folder.create()
     source = None if isinstance(data, pd.DataFrame) else str(Path(data).absolute())
     RunInfo(config, scaling, source, table.digest()).write(folder)
@@ -145,7 +147,7 @@ def resume(
     DataError
         If the series is not the one the run was started with.
     CheckpointError
-        If the last checkpoint is damaged.
+        If a file of the run is damaged or missing.
     """
     require("matplotlib", "mamba2_bridge.training")
     folder = RunFolder(Path(run))
@@ -163,6 +165,8 @@ def resume(
     # there is none before the first validation: then it starts again
     if folder.last.exists():
         checkpoint.load(trainer, folder.last)
+        if trainer.progress.best_step is not None:
+            folder.check_best()
     return _train_and_test(trainer, table, parts, folder, on_step)
 
 

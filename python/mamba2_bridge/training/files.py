@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mamba2_bridge import _native
-from mamba2_bridge.exceptions import DataError
+from mamba2_bridge.exceptions import ConfigError, DataError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,11 +20,17 @@ if TYPE_CHECKING:
 def replaced_file(path: Path) -> Iterator[Path]:
     """Give a temporary path beside `path`; on success it takes its place, on an error it is removed.
 
+    A symbolic link stays: what it leads to is replaced.
+
     Raises
     ------
+    ConfigError
+        If something lies at `path` that is no regular file.
     OSError
         If the folder can't be written to; `path` is then as it was.
     """
+    check_replaceable(path)
+    path = Path(os.path.realpath(path))
     handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=path.suffix, dir=path.parent)
     os.close(handle)
     beside = Path(name)
@@ -37,6 +43,18 @@ def replaced_file(path: Path) -> Iterator[Path]:
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def check_replaceable(path: Path) -> None:
+    """Check that `path` is free or a regular file: a pipe or device would be replaced, not written to.
+
+    Raises
+    ------
+    ConfigError
+        If it is neither.
+    """
+    if path.exists() and not path.is_file():
+        raise ConfigError(f"{path} is there already and is not a regular file")
 
 
 @contextmanager

@@ -131,7 +131,7 @@ class Trainer:
         KeyboardInterrupt
             On Ctrl-C, once the step is made and saved.
         NonFiniteError
-            If the loss or a gradient is no longer finite.
+            If a loss, a gradient or a weight is no longer finite; nothing is saved then.
         """
         with Interrupt() as interrupt:
             while not self.finished:
@@ -177,10 +177,10 @@ class Trainer:
             self._evaluate(norms, update_ratios(before, weights))
         return evaluates
 
-    def _check_finite(self, what: str, value: float) -> None:
+    def _check_finite(self, what: str, value: float, step: int | None = None) -> None:
         if not math.isfinite(value):
             raise NonFiniteError(
-                f"{what} is {value} at step {self.progress.step + 1};"
+                f"{what} is {value} at step {step or self.progress.step + 1};"
                 f" a smaller lr than {self.config.lr} may help"
             )
 
@@ -207,6 +207,12 @@ class Trainer:
         progress, record = self.progress, self.progress.record
         self.averaged.load_state_dict(self.average)
         loss = self._validation_loss()
+        # an overflow is told by what the user looks at first; JSON holds no NaN, so all of them must be finite
+        norm = math.hypot(*norms.values())
+        self._check_finite("the validation loss", loss, progress.step)
+        self._check_finite("the gradient's norm", norm, progress.step)
+        for name, ratio in ratios.items():
+            self._check_finite(f"the update of {name}", ratio, progress.step)
         since = record.evaluations[-1].step if record.evaluations else 0
         record.evaluations.append(
             Evaluation(
@@ -214,7 +220,7 @@ class Trainer:
                 learning_rate=self.optimizer.lr,
                 train_loss=float(np.mean(record.losses[since:])),
                 validation_loss=loss,
-                gradient_norm=math.sqrt(math.fsum(norm**2 for norm in norms.values())),
+                gradient_norm=norm,
                 gradient_norms=dict(norms),
                 update_ratios=ratios,
             )
@@ -229,7 +235,8 @@ class Trainer:
         error = answers(self.averaged, self.examples, self.validation) - self.examples.targets(
             self.validation
         )
-        return float(np.mean(error.astype(np.float64) ** 2))
+        with np.errstate(over="ignore"):
+            return float(np.mean(error.astype(np.float64) ** 2))
 
     def _report(self) -> StepReport:
         record = self.progress.record

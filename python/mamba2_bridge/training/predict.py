@@ -43,14 +43,17 @@ class Run:
         ------
         FileNotFoundError
             If there is no run, or it has no best checkpoint yet.
+        CheckpointError
+            If a file of the run is damaged or missing.
         """
         folder = RunFolder(Path(path))
         info = RunInfo.read(folder)
-        if not folder.best.exists():
+        if not folder.best.exists() and not folder.metrics.exists():
             raise FileNotFoundError(
                 f"{folder.path} has no best checkpoint yet:"
                 f" go on with mamba2-bridge train --resume {folder.path}"
             )
+        folder.check_best()
         model = Mamba2Forecaster.from_pretrained(
             folder.best, dtype=info.config.dtype, device=info.config.device
         )

@@ -63,8 +63,22 @@ class Record:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Record:
-        """Return the record that :meth:`to_dict` wrote."""
-        return cls(list(values["losses"]), [Evaluation(**one) for one in values["evaluations"]])
+        """Return the record that :meth:`to_dict` wrote.
+
+        Raises
+        ------
+        KeyError, TypeError
+            If it is not one.
+        """
+        losses, evaluations = values["losses"], [Evaluation(**one) for one in values["evaluations"]]
+        numbers = [*losses]
+        for one in evaluations:
+            numbers += [one.step, one.learning_rate, one.train_loss, one.validation_loss, one.gradient_norm]
+            numbers += [*one.gradient_norms.values(), *one.update_ratios.values()]
+        for number in numbers:
+            if isinstance(number, bool) or not isinstance(number, int | float):
+                raise TypeError(f"the record holds {number!r} in place of a number")
+        return cls(list(losses), evaluations)
 
 
 def update_ratios(before: Mapping[str, NDArray[Any]], after: Mapping[str, NDArray[Any]]) -> dict[str, float]:

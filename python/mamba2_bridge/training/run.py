@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mamba2_bridge.exceptions import ConfigError, DataError
+from mamba2_bridge.exceptions import CheckpointError, ConfigError, Mamba2BridgeError
 from mamba2_bridge.training.config import TrainConfig
 from mamba2_bridge.training.files import read_json, write_json
 from mamba2_bridge.training.scaling import Scaling, scaling_from_dict
@@ -62,6 +62,21 @@ class RunFolder:
         """``report.png``."""
         return self.path / "report.png"
 
+    def check_best(self) -> None:
+        """Check that the files of ``checkpoints/best`` are there.
+
+        Raises
+        ------
+        CheckpointError
+            Naming the one that is not.
+        """
+        for path in (self.best / "config.json", self.best / "model.safetensors"):
+            if not path.is_file():
+                raise CheckpointError(
+                    f"{path} is missing: put it back from a copy, or delete all in {self.best.parent} and train again with"
+                    f" mamba2-bridge train --resume {self.path}"
+                )
+
     def create(self) -> None:
         """Make the folder.
 
@@ -117,20 +132,26 @@ class RunInfo:
         ------
         FileNotFoundError
             If there is no run.
-        DataError
+        CheckpointError
             If the file is not one that :meth:`write` wrote.
         """
         if not folder.config.exists():
             raise FileNotFoundError(f"{folder.path} holds no run: there is no {folder.config}")
-        values: dict[str, Any] = read_json(folder.config)
-        if values.get("format") != FORMAT:
-            raise DataError(f"{folder.config} has format {values.get('format')!r}, expected {FORMAT}")
         try:
-            return cls(
-                TrainConfig.from_dict(values["config"]),
-                scaling_from_dict(values["scaling"]),
-                values["data"],
-                values["digest"],
-            )
-        except (KeyError, TypeError) as error:
-            raise DataError(f"{folder.config} is not complete: {error}") from error
+            return cls._from_dict(read_json(folder.config))
+        except (Mamba2BridgeError, KeyError, TypeError, ValueError, AttributeError) as error:
+            what = f"no {error}" if type(error) is KeyError else str(error)
+            raise CheckpointError(f"{folder.config} is damaged: {what}") from error
+
+    @classmethod
+    def _from_dict(cls, values: dict[str, Any]) -> RunInfo:
+        if values.get("format") != FORMAT:
+            raise CheckpointError(f"format is {values.get('format')!r}, expected {FORMAT}")
+        for name, kinds in (("config", dict), ("scaling", dict), ("data", str | None), ("digest", str)):
+            if not isinstance(values[name], kinds):
+                raise CheckpointError(f"{name} is {values[name]!r}")
+        config = TrainConfig.from_dict(values["config"])
+        if not isinstance(config.device, str):
+            raise CheckpointError(f"device is {config.device!r}")
+        scaling = scaling_from_dict(values["scaling"], columns=1 + len(config.features))
+        return cls(config, scaling, values["data"], values["digest"])

@@ -23,6 +23,7 @@ Array = NDArray[np.float64]
 
 # a window that hardly moves is divided by this part of the column's spread in training, not by almost nothing
 _SMALLEST_SPREAD = 0.01
+_SMALLEST_STD = float(np.sqrt(np.finfo(np.float64).tiny))
 
 
 class Scaling(Protocol):
@@ -124,9 +125,10 @@ def fit_scaling(
     Raises
     ------
     DataError
-        If a column is constant over the training rows.
+        If a column is constant over the training rows, or its numbers are too large or too small to square.
     """
-    std = rows.std(axis=0)
+    with np.errstate(all="ignore"):  # told below, by column
+        std, mean = rows.std(axis=0), rows.mean(axis=0)
     for column, name in enumerate(columns):
         first = rows[0, column]
         # not std == 0: the mean of equal numbers may be off by a rounding
@@ -135,16 +137,55 @@ def fit_scaling(
                 f"column {name!r} is constant ({first:g}) in rows 1 to {len(rows)}, the training part:"
                 " there is nothing to learn from it"
             )
+        # a variance below the normal numbers has lost its digits, or is 0
+        if not (np.isfinite(std[column]) and np.isfinite(mean[column]) and std[column] >= _SMALLEST_STD):
+            raise DataError(
+                f"column {name!r}: the standard deviation of rows 1 to {len(rows)}, the training part, comes out"
+                f" as {std[column]:g}, which can't be scaled by; give it in another unit"
+            )
     if kind == "train":
-        return TrainScaling(tuple(rows.mean(axis=0).tolist()), tuple(std.tolist()))
+        return TrainScaling(tuple(mean.tolist()), tuple(std.tolist()))
     raw = WindowScaling(tuple((_SMALLEST_SPREAD * std).tolist()), 1.0)
-    changes = raw.targets(windows, targets)
+    with np.errstate(all="ignore"):
+        change = float(np.sqrt(np.mean(raw.targets(windows, targets) ** 2)))
+    if not np.isfinite(change):
+        raise DataError(
+            f"column {columns[0]!r}: its changes, divided by its spread, are not finite; give it in another unit"
+        )
     # the root mean square, so that "no change" has a loss of 1; any scale will do where nothing ever changes
-    return WindowScaling(raw.smallest_spread, float(np.sqrt(np.mean(changes**2))) or 1.0)
+    return WindowScaling(raw.smallest_spread, change or 1.0)
 
 
-def scaling_from_dict(values: dict[str, Any]) -> Scaling:
-    """Return the scaling that ``to_dict`` wrote."""
+def scaling_from_dict(values: dict[str, Any], columns: int) -> Scaling:
+    """Return the scaling of so many columns that ``to_dict`` wrote.
+
+    Raises
+    ------
+    KeyError, TypeError, DataError
+        If it is not one.
+    """
     if values["kind"] == "train":
-        return TrainScaling(tuple(values["mean"]), tuple(values["std"]))
-    return WindowScaling(tuple(values["smallest_spread"]), float(values["change"]))
+        mean, std = (_numbers(values[name], f"scaling.{name}", columns) for name in ("mean", "std"))
+        _check_positive(std, "scaling.std")
+        return TrainScaling(mean, std)
+    if values["kind"] != "window":
+        raise DataError(f"scaling.kind must be 'train' or 'window', got {values['kind']!r}")
+    spread = _numbers(values["smallest_spread"], "scaling.smallest_spread", columns)
+    change = _numbers([values["change"]], "scaling.change", 1)
+    _check_positive(spread, "scaling.smallest_spread")
+    _check_positive(change, "scaling.change")
+    return WindowScaling(spread, change[0])
+
+
+def _numbers(values: Any, name: str, count: int) -> tuple[float, ...]:
+    if not isinstance(values, list) or len(values) != count:
+        raise DataError(f"{name} must be a list of {count} numbers, got {values!r}")
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not np.isfinite(float(value)):
+            raise DataError(f"{name} must be finite numbers, got {value!r}")
+    return tuple(map(float, values))
+
+
+def _check_positive(values: tuple[float, ...], name: str) -> None:
+    if min(values) <= 0.0:
+        raise DataError(f"{name} must be above 0, got {min(values)}")

@@ -5,6 +5,7 @@ Rows are counted from 1, the header not among them, in every message.
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import warnings
 from dataclasses import dataclass
@@ -22,6 +23,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Missing = Literal["error", "interpolate"]
+
+# day and month, in whatever order, before a year
+_NUMBERED_DATE = r"^\s*(\d{1,2})[/.-](\d{1,2})[/.-](?:\d{4}|\d{2})(?!\d)"
+_MONTHS = 12
+
+_NO_NUMBERS = (
+    *(bool, np.bool_, complex, np.complexfloating),
+    *(datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64, pd.Period),
+)
 
 
 @dataclass(frozen=True)
@@ -172,6 +182,7 @@ def _check_columns(source: str, frame: pd.DataFrame, columns: Sequence[str], tim
 
 def _read_numbers(source: str, column: pd.Series[Any], name: str) -> NDArray[np.float64]:
     """Return a column as float64, NaN where a cell is missing."""
+    _check_kind(source, column, name)
     numbers = pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
     wrong = np.isnan(numbers) & column.notna().to_numpy()
     if wrong.any():
@@ -183,6 +194,26 @@ def _read_numbers(source: str, column: pd.Series[Any], name: str) -> NDArray[np.
         row = int(np.flatnonzero(np.isinf(numbers))[0])
         raise DataError(f"{source}, row {row + 1}, column {name!r}: {numbers[row]} is not finite")
     return numbers
+
+
+def _check_kind(source: str, column: pd.Series[Any], name: str) -> None:
+    """Refuse what pandas would turn into numbers, though it is none: truth values, times, complex numbers."""
+    kinds, dtype = pd.api.types, column.dtype
+    if isinstance(dtype, pd.CategoricalDtype):
+        dtype = dtype.categories.dtype
+    if kinds.is_string_dtype(dtype) and not kinds.is_object_dtype(dtype):
+        return
+    if kinds.is_object_dtype(dtype):
+        wrong = column.map(lambda cell: isinstance(cell, _NO_NUMBERS) and not pd.isna(cell)).to_numpy(bool)
+        if wrong.any():
+            row = int(np.flatnonzero(wrong)[0])
+            cell = column.iloc[row]
+            raise DataError(
+                f"{source}, row {row + 1}, column {name!r}: {cell!r} ({type(cell).__name__}) is not a real"
+                f" number{_more(wrong)}"
+            )
+    elif not kinds.is_numeric_dtype(dtype) or kinds.is_bool_dtype(dtype) or kinds.is_complex_dtype(dtype):
+        raise DataError(f"{source}, column {name!r} holds {dtype}, not real numbers")
 
 
 def _read_time(source: str, column: pd.Series[Any], name: str) -> pd.Series[Any]:
@@ -211,14 +242,16 @@ def _parse_time(source: str, column: pd.Series[Any], name: str) -> pd.Series[Any
     numbers = pd.to_numeric(column, errors="coerce")
     if numbers.notna().all() and np.isfinite(numbers.to_numpy(dtype=np.float64)).all():
         return numbers
+    day_first = _day_first(source, column, name)
     for layout in ("ISO8601", None):
         with warnings.catch_warnings():
             # a format that can't be told is tried cell by cell, with a warning
             warnings.simplefilter("ignore", UserWarning)
             try:
-                dates = pd.to_datetime(column, errors="coerce", format=layout)
+                dates = pd.to_datetime(column, errors="coerce", format=layout, dayfirst=day_first)
             except ValueError:  # time zones that differ
-                dates = pd.to_datetime(column, errors="coerce", format=layout, utc=True)
+                _check_zones(source, column, name)
+                dates = pd.to_datetime(column, errors="coerce", format=layout, dayfirst=day_first, utc=True)
         if dates.notna().all():
             return dates
     first = dates if dates.notna().any() else numbers
@@ -227,6 +260,43 @@ def _parse_time(source: str, column: pd.Series[Any], name: str) -> pd.Series[Any
         f"{source}, row {row + 1}, column {name!r}: {column.iloc[row]!r} is neither a date nor a number"
         " like the rest of the column"
     )
+
+
+def _day_first(source: str, column: pd.Series[Any], name: str) -> bool:
+    """Return whether dates such as 31/01/2020 have the day first; refuse a column that does not tell."""
+    cells = column.astype(str)
+    numbers = cells.str.extract(_NUMBERED_DATE).dropna().astype(int)
+    if numbers.empty:
+        return False
+    first, second = (int(numbers[group].max()) for group in (0, 1))
+    if first <= _MONTHS and second <= _MONTHS:
+        row = int(numbers.index[0])
+        raise DataError(
+            f"{source}, row {row + 1}, column {name!r}: {cells.iloc[row]!r} may have the day or the month first,"
+            " and no row tells which; write dates as YYYY-MM-DD (ISO 8601)"
+        )
+    return second <= _MONTHS
+
+
+def _check_zones(source: str, column: pd.Series[Any], name: str) -> None:
+    """Refuse times of which some have a time zone and others don't: their order is not known."""
+    zoned = column.map(_has_zone)
+    known = zoned.dropna().astype(bool)
+    if known.nunique() > 1:
+        row = int(known.index[(known != known.iloc[0]).to_numpy()][0])
+        has, hasnt = ("no time zone", "have one") if known.iloc[0] else ("a time zone", "have none")
+        raise DataError(
+            f"{source}, row {row + 1}, column {name!r}: {str(column.iloc[row])!r} has {has}, the rows before it"
+            f" {hasnt}; give all times a zone, or none"
+        )
+
+
+def _has_zone(cell: Any) -> bool | None:
+    """Return whether a cell has a time zone; None if it is no time."""
+    try:
+        return pd.Timestamp(cell).tzinfo is not None
+    except (ValueError, TypeError):
+        return None
 
 
 def _interpolate(
