@@ -90,7 +90,11 @@ def test_predict_does_not_write_over_its_series_or_a_pipe(command, csv, tmp_path
     before = csv.read_bytes()
     (tmp_path / "link.csv").symlink_to(csv)
     os.mkfifo(tmp_path / "pipe")
-    for out, words in ((csv, "the series itself"), ("link.csv", "the series itself"), ("pipe", "regular file")):
+    for out, words in (
+        (csv, "the series itself"),
+        ("link.csv", "the series itself"),
+        ("pipe", "regular file"),
+    ):
         refused = command("predict", tmp_path / "run", csv, "--out", tmp_path / out)
         assert refused.exit_code == 2, refused.output
         assert refused.stderr.startswith("Error: ")

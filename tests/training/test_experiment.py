@@ -280,7 +280,9 @@ def test_a_missing_best_checkpoint_is_named_with_what_to_do(interrupted, tmp_pat
         (folder / "checkpoints" / "best" / gone).unlink()
     else:
         shutil.rmtree(folder / "checkpoints" / "best")
-    words = rf"checkpoints/best/{gone or 'config.json'} is missing: .*delete all in .*checkpoints and .*--resume"
+    words = (
+        rf"checkpoints/best/{gone or 'config.json'} is missing: .*delete all in .*checkpoints and .*--resume"
+    )
     with pytest.raises(CheckpointError, match=words):
         resume(folder, frame)
     with pytest.raises(CheckpointError, match=words):
@@ -350,6 +352,16 @@ def test_a_validation_loss_that_is_no_number_stops_training_before_anything_is_s
         train(csv, config, tmp_path / "run")
     assert not list((tmp_path / "run" / "checkpoints").iterdir())
     assert not (tmp_path / "run" / "metrics.json").exists()
+
+
+@pytest.mark.parametrize("clip", [1.0, 0.0])
+def test_weights_that_are_no_numbers_stop_training_by_name_before_anything_is_saved(
+    csv, small, tmp_path, clip
+):
+    config = small(lr=1e20, weight_decay=1e30, clip=clip, warmup=0, steps=2, evaluate_every=1)
+    with pytest.raises(NonFiniteError, match=r"the update of \S+ is (nan|inf) at step 1; a smaller lr"):
+        train(csv, config, tmp_path / "run")
+    assert not list((tmp_path / "run" / "checkpoints").iterdir())
 
 
 def test_float64_is_possible(csv, small, tmp_path):

@@ -36,7 +36,7 @@ def one_line_errors() -> Iterator[None]:
     except (Mamba2BridgeError, OSError) as error:
         _fail(error, EXIT_FAILURE)
     except MemoryError as error:
-        _fail(MemoryError(f"not enough memory: {error}" if str(error) else "not enough memory"), EXIT_FAILURE)
+        _fail(error if str(error) else MemoryError("not enough memory"), EXIT_FAILURE)
     except ModuleNotFoundError as error:
         if error.name not in EXTRA_OF:
             raise

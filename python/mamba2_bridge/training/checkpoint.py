@@ -98,7 +98,7 @@ def load(trainer: Trainer, folder: Path) -> None:
 
 
 def _check(progress: Progress, trainer: Trainer) -> None:
-    """Check the numbers of ``state.json`` and the examples still to come, of which the next step makes use."""
+    """Check the numbers of ``state.json`` and the examples still to come: the next step rests on them."""
     best_step = progress.best_step if progress.best_loss is not None else 0
     for name, value, most in (
         ("step", progress.step, trainer.config.steps),
@@ -106,7 +106,9 @@ def _check(progress: Progress, trainer: Trainer) -> None:
         ("without_best", progress.without_best, progress.step),
     ):
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
-            raise CheckpointError(f"state.json: {name} must be a whole number from 0 to {most}, got {value!r}")
+            raise CheckpointError(
+                f"state.json: {name} must be a whole number from 0 to {most}, got {value!r}"
+            )
     best = progress.best_loss
     if best is not None and (isinstance(best, bool) or not isinstance(best, int | float)):
         raise CheckpointError(f"state.json: best_loss must be a number, got {best!r}")

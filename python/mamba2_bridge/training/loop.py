@@ -205,14 +205,14 @@ class Trainer:
     def _evaluate(self, norms: dict[str, float], ratios: dict[str, float]) -> None:
         """Validate the averaged weights, and note everything about the step just made."""
         progress, record = self.progress, self.progress.record
-        self.averaged.load_state_dict(self.average)
-        loss = self._validation_loss()
-        # an overflow is told by what the user looks at first; JSON holds no NaN, so all of them must be finite
+        # all that is recorded must be finite: JSON holds no NaN
         norm = math.hypot(*norms.values())
-        self._check_finite("the validation loss", loss, progress.step)
         self._check_finite("the gradient's norm", norm, progress.step)
         for name, ratio in ratios.items():
             self._check_finite(f"the update of {name}", ratio, progress.step)
+        self.averaged.load_state_dict(self.average)
+        loss = self._validation_loss()
+        self._check_finite("the validation loss", loss, progress.step)
         since = record.evaluations[-1].step if record.evaluations else 0
         record.evaluations.append(
             Evaluation(

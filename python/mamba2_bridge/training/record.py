@@ -85,6 +85,8 @@ def update_ratios(before: Mapping[str, NDArray[Any]], after: Mapping[str, NDArra
     """Return ‖after − before‖ / ‖after‖ by parameter; 0 where a parameter is all zero and stayed so."""
     ratios = {}
     for name, new in after.items():
-        change = float(np.linalg.norm((new - before[name]).astype(np.float64)))
-        ratios[name] = change / max(float(np.linalg.norm(new.astype(np.float64))), 1e-30) if change else 0.0
+        with np.errstate(over="ignore", invalid="ignore"):  # then the ratio is not finite
+            change = float(np.linalg.norm((new - before[name]).astype(np.float64)))
+            size = float(np.linalg.norm(new.astype(np.float64)))
+        ratios[name] = change / max(size, 1e-30) if change else 0.0
     return ratios

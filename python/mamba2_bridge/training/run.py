@@ -73,8 +73,8 @@ class RunFolder:
         for path in (self.best / "config.json", self.best / "model.safetensors"):
             if not path.is_file():
                 raise CheckpointError(
-                    f"{path} is missing: put it back from a copy, or delete all in {self.best.parent} and train again with"
-                    f" mamba2-bridge train --resume {self.path}"
+                    f"{path} is missing: put it back from a copy, or delete all in {self.best.parent} and go"
+                    f" on with: mamba2-bridge train --resume {self.path}"
                 )
 
     def create(self) -> None:

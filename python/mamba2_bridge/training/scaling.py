@@ -140,8 +140,8 @@ def fit_scaling(
         # a variance below the normal numbers has lost its digits, or is 0
         if not (np.isfinite(std[column]) and np.isfinite(mean[column]) and std[column] >= _SMALLEST_STD):
             raise DataError(
-                f"column {name!r}: the standard deviation of rows 1 to {len(rows)}, the training part, comes out"
-                f" as {std[column]:g}, which can't be scaled by; give it in another unit"
+                f"column {name!r}: the standard deviation of rows 1 to {len(rows)}, the training part, comes"
+                f" out as {std[column]:g}, which can't be scaled by; give it in another unit"
             )
     if kind == "train":
         return TrainScaling(tuple(mean.tolist()), tuple(std.tolist()))
@@ -150,7 +150,8 @@ def fit_scaling(
         change = float(np.sqrt(np.mean(raw.targets(windows, targets) ** 2)))
     if not np.isfinite(change):
         raise DataError(
-            f"column {columns[0]!r}: its changes, divided by its spread, are not finite; give it in another unit"
+            f"column {columns[0]!r}: its changes, divided by its spread, are not finite; give it in another"
+            " unit"
         )
     # the root mean square, so that "no change" has a loss of 1; any scale will do where nothing ever changes
     return WindowScaling(raw.smallest_spread, change or 1.0)

@@ -204,7 +204,7 @@ def _check_kind(source: str, column: pd.Series[Any], name: str) -> None:
     if kinds.is_string_dtype(dtype) and not kinds.is_object_dtype(dtype):
         return
     if kinds.is_object_dtype(dtype):
-        wrong = column.map(lambda cell: isinstance(cell, _NO_NUMBERS) and not pd.isna(cell)).to_numpy(bool)
+        wrong = column.notna().to_numpy() & np.array([isinstance(cell, _NO_NUMBERS) for cell in column], bool)
         if wrong.any():
             row = int(np.flatnonzero(wrong)[0])
             cell = column.iloc[row]
@@ -272,8 +272,8 @@ def _day_first(source: str, column: pd.Series[Any], name: str) -> bool:
     if first <= _MONTHS and second <= _MONTHS:
         row = int(numbers.index[0])
         raise DataError(
-            f"{source}, row {row + 1}, column {name!r}: {cells.iloc[row]!r} may have the day or the month first,"
-            " and no row tells which; write dates as YYYY-MM-DD (ISO 8601)"
+            f"{source}, row {row + 1}, column {name!r}: {cells.iloc[row]!r} may have the day or the month"
+            " first, and no row tells which; write dates as YYYY-MM-DD (ISO 8601)"
         )
     return second <= _MONTHS
 
@@ -286,8 +286,8 @@ def _check_zones(source: str, column: pd.Series[Any], name: str) -> None:
         row = int(known.index[(known != known.iloc[0]).to_numpy()][0])
         has, hasnt = ("no time zone", "have one") if known.iloc[0] else ("a time zone", "have none")
         raise DataError(
-            f"{source}, row {row + 1}, column {name!r}: {str(column.iloc[row])!r} has {has}, the rows before it"
-            f" {hasnt}; give all times a zone, or none"
+            f"{source}, row {row + 1}, column {name!r}: {str(column.iloc[row])!r} has {has}, the rows before"
+            f" it {hasnt}; give all times a zone, or none"
         )
 
 
