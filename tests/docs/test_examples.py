@@ -19,9 +19,13 @@ def python_blocks(document: str) -> list[str]:
 def test_the_readmes_examples_run(block, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     exec(compile(block, "README.md", "exec"), {"__name__": "__main__"})
-    printed = capsys.readouterr().out
-    shown = re.findall(r"^# (step .*)$", block, re.MULTILINE)
-    assert [line for line in printed.splitlines() if line in shown] == shown
+    # The digits depend on the processor; the steps that are shown don't, nor that the task is learnt.
+    losses = r"^(?:# )?step (\d+): loss (\S+)$"
+    shown = re.findall(losses, block, re.MULTILINE)
+    printed = re.findall(losses, capsys.readouterr().out, re.MULTILINE)
+    assert [step for step, _ in printed] == [step for step, _ in shown]
+    if printed:
+        assert float(printed[-1][1]) < float(printed[0][1]) / 50
 
 
 @pytest.mark.parametrize("module", MODULES)
