@@ -79,7 +79,8 @@ pub fn mixer_core(
     Ok((y, State { conv: conv_state, ssm: ssm_state.to_dtype(narrow)? }))
 }
 
-/// The element type between convolution and output projection: f64 on a CPU, where it costs little; else the input's own.
+/// The element type between convolution and output projection: f64 on a CPU, elsewhere the input's own, since many devices
+/// are far slower in f64.
 fn scan_dtype(x: &Tensor) -> DType {
     if x.device().is_cpu() { DType::F64 } else { x.dtype() }
 }
