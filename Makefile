@@ -29,8 +29,9 @@ parity: setup ## Compare the native model with its PyTorch twin, and train both 
 
 test: test-rust test-python ## Run all tests, Rust and Python
 
+# The whole workspace: with one package alone, Candle would be compiled again for other features of shared crates.
 test-rust: setup
-	cargo test --release --locked --package mamba2
+	cargo test --release --locked --workspace
 
 test-python: setup
 	$(BIN)/python -m pytest

@@ -250,7 +250,7 @@ def test_the_command_trains_a_forecaster_only_where_the_comparison_passes(monkey
     result = run_command(monkeypatch, TwinRunner("chunked"), *options)
     assert result.exit_code == 0, result.output
     assert trained == [(tmp_path, 1, 7)]
-    assert "not better than every baseline; in a folder" in result.output
+    assert "not better than: persistence; in a folder" in result.output
     assert json.loads((tmp_path / "parity.json").read_text())["forecaster"]["test"]["rmse"] == 0.25
 
 

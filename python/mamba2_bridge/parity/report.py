@@ -129,10 +129,10 @@ class Report:
         for name, score in {"mamba2": self.forecaster["test"], **self.forecaster["baselines"]}.items():
             table.add_row(name, f"{score['rmse']:.4f}", f"{score['mae']:.4f}")
         console.print(table)
-        verdict = "better than" if self.forecaster["beats_baselines"] else "not better than"
-        console.print(
-            f"{verdict} every baseline; in {self.forecaster['folder']}", highlight=False, soft_wrap=True
-        )
+        model = self.forecaster["test"]["rmse"]
+        unbeaten = [name for name, score in self.forecaster["baselines"].items() if not model < score["rmse"]]
+        verdict = f"not better than: {'; '.join(unbeaten)}" if unbeaten else "better than every baseline"
+        console.print(f"{verdict}; in {self.forecaster['folder']}", highlight=False, soft_wrap=True)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON can hold it; a number that is not finite is a string."""
