@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use candle_core::{Device, Tensor, Var};
 use indexmap::IndexMap;
+use mamba2::Kernels;
 use mamba2::params::Incompatible;
 use parking_lot::RwLock;
 use pyo3::prelude::*;
@@ -31,10 +32,18 @@ pub struct Model {
 #[pymethods]
 impl Model {
     #[new]
-    #[pyo3(signature = (config, *, dtype, device, seed))]
-    fn new(py: Python<'_>, config: AnyConfig, dtype: &str, device: &str, seed: u64) -> PyResult<Self> {
+    #[pyo3(signature = (config, *, dtype, device, seed, kernels))]
+    fn new(
+        py: Python<'_>,
+        config: AnyConfig,
+        dtype: &str,
+        device: &str,
+        seed: u64,
+        kernels: &str,
+    ) -> PyResult<Self> {
         let (dtype, device) = (parse_dtype(py, dtype)?, parse_device(py, device)?);
-        let inner = compute(py, move || mamba2::Model::new(&config.into(), dtype, &device, seed))?;
+        let kernels = parse_kernels(py, kernels)?;
+        let inner = compute(py, move || mamba2::Model::with_kernels(&config.into(), dtype, &device, seed, kernels))?;
         Ok(Self { inner: Arc::new(RwLock::new(inner)), dtype })
     }
 
@@ -136,6 +145,18 @@ impl Model {
 
 fn left_aside(report: Incompatible) -> LeftAside {
     (report.missing, report.unexpected)
+}
+
+fn parse_kernels(py: Python<'_>, kernels: &str) -> PyResult<Kernels> {
+    match kernels {
+        "auto" => Ok(Kernels::Auto),
+        "fused" => Ok(Kernels::Fused),
+        "composed" => Ok(Kernels::Composed),
+        other => {
+            let error = mamba2::Error::config("kernels", "'auto', 'fused' or 'composed'", other);
+            Err(crate::errors::raise(py, &error))
+        }
+    }
 }
 
 fn parse_device(py: Python<'_>, device: &str) -> PyResult<Device> {

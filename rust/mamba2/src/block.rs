@@ -6,7 +6,9 @@ use candle_nn::VarBuilder;
 use crate::composed::rms_norm;
 use crate::config::Mamba2Config;
 use crate::error::Result;
+use crate::kernels::Kernels;
 use crate::mixer::Mamba2;
+use crate::ops;
 use crate::params::{Init, ParamSpec};
 use crate::state::State;
 
@@ -28,12 +30,19 @@ impl Block {
     /// A block whose parameters come from `vb`, as those of [`Mamba2::seeded`].
     pub fn seeded(mixer: &Mamba2Config, norm_eps: f64, vb: VarBuilder, seed: u64) -> Result<Self> {
         let norm = RmsNorm::new(&RmsNorm::parameter("norm.weight", mixer.d_model), norm_eps, &vb, seed)?;
-        Ok(Self { norm, mixer: Mamba2::seeded(mixer, vb.pp("mixer"), seed)? })
+        Self { norm, mixer: Mamba2::seeded(mixer, vb.pp("mixer"), seed)? }.with_kernels(Kernels::Auto)
+    }
+
+    /// The same block on other kernels, see [`Mamba2::with_kernels`].
+    pub fn with_kernels(mut self, kernels: Kernels) -> Result<Self> {
+        self.mixer = self.mixer.with_kernels(kernels)?;
+        self.norm.fused = self.mixer.is_fused();
+        Ok(self)
     }
 
     /// r (batch, seqlen, `d_model`) -> the same shape, and the mixer's state after the last token.
-    pub fn forward(&self, r: &Tensor, state: &State) -> Result<(Tensor, State)> {
-        let (y, state) = self.mixer.forward(&self.norm.forward(r)?, Some(state))?;
+    pub fn forward(&self, r: &Tensor, state: Option<&State>) -> Result<(Tensor, State)> {
+        let (y, state) = self.mixer.forward(&self.norm.forward(r)?, state)?;
         Ok(((r + y)?, state))
     }
 
@@ -49,6 +58,8 @@ impl Block {
 pub(crate) struct RmsNorm {
     weight: Tensor,
     eps: f64,
+    /// On the CPU kernels rather than in Candle's operations.
+    pub(crate) fused: bool,
 }
 
 impl RmsNorm {
@@ -58,11 +69,14 @@ impl RmsNorm {
     }
 
     pub(crate) fn new(parameter: &ParamSpec, eps: f64, vb: &VarBuilder, seed: u64) -> Result<Self> {
-        Ok(Self { weight: parameter.get(vb, seed)?, eps })
+        Ok(Self { weight: parameter.get(vb, seed)?, eps, fused: false })
     }
 
     /// x (batch, seqlen, width) -> the same shape.
     pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        if self.fused && x.elem_count() > 0 {
+            return Ok(ops::rms_norm(x, &self.weight, self.eps)?);
+        }
         rms_norm(x, &self.weight, 1, self.eps)
     }
 }

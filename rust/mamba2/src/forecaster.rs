@@ -8,6 +8,7 @@ use crate::config::Mamba2Config;
 use crate::dims::{Dims, checked};
 use crate::error::{Error, Result};
 use crate::interrupt;
+use crate::kernels::Kernels;
 use crate::linear::Linear;
 use crate::network::Network;
 use crate::params::{Init, ParamSpec};
@@ -92,32 +93,46 @@ impl Mamba2Forecaster {
             Ok(Linear::new(weight.get(&vb, seed)?, Some(bias.get(&vb, seed)?)))
         };
         let block = |layer: usize| Block::seeded(&config.mixer, norm_eps, vb.pp(format!("layers.{layer}")), seed);
-        Ok(Self {
+        let forecaster = Self {
             config: config.clone(),
             dtype: vb.dtype(),
             encoder: linear("encoder", config.d_input, d_model)?,
             layers: (0..config.n_layer).map(block).collect::<Result<_>>()?,
             norm_f: RmsNorm::new(&RmsNorm::parameter("norm_f.weight", d_model), norm_eps, &vb, seed)?,
             head: linear("head", d_model, config.d_output)?,
-        })
+        };
+        forecaster.with_kernels(Kernels::Auto)
     }
 
-    /// x (batch, seqlen, `d_input`) and one state for each layer -> the prediction (batch, `d_output`) and the states after
-    /// the last token. seqlen is at least 1.
-    pub fn forward(&self, x: &Tensor, states: &[State]) -> Result<(Tensor, Vec<State>)> {
+    /// The same forecaster on other kernels, see [`crate::Mamba2::with_kernels`].
+    pub fn with_kernels(mut self, kernels: Kernels) -> Result<Self> {
+        let fused = kernels.fused(self.head.weight.device().is_cpu())?;
+        self.layers = self.layers.into_iter().map(|block| block.with_kernels(kernels)).collect::<Result<_>>()?;
+        self.encoder.fused = fused;
+        self.norm_f.fused = fused;
+        self.head.fused = fused;
+        Ok(self)
+    }
+
+    /// x (batch, seqlen, `d_input`) and one state for each layer (None: zeros) -> the prediction (batch, `d_output`) and the
+    /// states after the last token. seqlen is at least 1.
+    pub fn forward(&self, x: &Tensor, states: Option<&[State]>) -> Result<(Tensor, Vec<State>)> {
         self.check_input(x)?;
         let (batch, seqlen, _) = x.dims3()?;
-        self.check_states(self.states_name(), states, batch, self.dtype)?;
+        if let Some(states) = states {
+            self.check_states(self.states_name(), states, batch, self.dtype)?;
+        }
         if batch == 0 {
             let y = Tensor::zeros((0, self.config.d_output), self.dtype, x.device())?;
-            return Ok((y, states.to_vec()));
+            let zeros = || self.zero_states(batch, self.dtype, x.device());
+            return Ok((y, states.map_or_else(zeros, |states| Ok(states.to_vec()))?));
         }
         let mut r = self.encoder.forward(x)?; // (batch, seqlen, d_model)
-        let mut after = Vec::with_capacity(states.len());
-        for (block, before) in self.layers.iter().zip(states) {
+        let mut after = Vec::with_capacity(self.layers.len());
+        for (layer, block) in self.layers.iter().enumerate() {
             interrupt::check()?;
             let state;
-            (r, state) = block.forward(&r, before)?;
+            (r, state) = block.forward(&r, states.map(|states| &states[layer]))?;
             after.push(state);
         }
         let last = self.norm_f.forward(&r.narrow(1, seqlen - 1, 1)?)?; // (batch, 1, d_model)
@@ -126,13 +141,13 @@ impl Mamba2Forecaster {
 }
 
 impl Network for Mamba2Forecaster {
-    fn forward(&self, x: &Tensor, states: &[State]) -> Result<(Tensor, Vec<State>)> {
+    fn forward(&self, x: &Tensor, states: Option<&[State]>) -> Result<(Tensor, Vec<State>)> {
         self.forward(x, states)
     }
 
     fn step(&self, x_t: &Tensor, states: &[State]) -> Result<(Tensor, Vec<State>)> {
         self.check_step_input(x_t)?;
-        self.forward(&x_t.unsqueeze(1)?, states)
+        self.forward(&x_t.unsqueeze(1)?, Some(states))
     }
 
     fn check_input(&self, x: &Tensor) -> Result<()> {

@@ -27,3 +27,13 @@ pub(crate) fn check() -> Result<()> {
     let stop = FLAG.with(|cell| cell.borrow().as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed)));
     if stop { Err(Error::Interrupted) } else { Ok(()) }
 }
+
+/// The flag of the enclosing [`scope`], for work on other threads.
+pub(crate) fn flag() -> Option<Arc<AtomicBool>> {
+    FLAG.with(|cell| cell.borrow().clone())
+}
+
+/// What kernels that were told to stop become.
+pub(crate) fn stopped(_: crate::kernels::core::Stopped) -> candle_core::Error {
+    Error::Interrupted.into()
+}

@@ -3,23 +3,29 @@
 use candle_core::{D, Tensor};
 
 use crate::error::Result;
+use crate::ops;
 
 /// `x·Wᵀ + b`.
 #[derive(Debug, Clone)]
 pub(crate) struct Linear {
-    weight: Tensor,
-    bias: Option<Tensor>,
+    pub(crate) weight: Tensor,
+    pub(crate) bias: Option<Tensor>,
+    /// On the CPU kernels rather than in Candle's operations.
+    pub(crate) fused: bool,
 }
 
 impl Linear {
     /// weight (out, in), bias (out).
     pub(crate) fn new(weight: Tensor, bias: Option<Tensor>) -> Self {
-        Self { weight, bias }
+        Self { weight, bias, fused: false }
     }
 
     /// x (…, in) -> (…, out). One matrix product over all leading dimensions: Candle's products of transposed or broadcast
     /// batches are wrong on a CPU.
     pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        if self.fused {
+            return Ok(ops::linear(x, &self.weight, self.bias.as_ref())?);
+        }
         let mut shape = x.dims().to_vec();
         let (rows, width) = (x.elem_count() / x.dim(D::Minus1)?, x.dim(D::Minus1)?);
         let y = x.contiguous()?.reshape((rows, width))?.matmul(&self.weight.t()?)?;

@@ -8,8 +8,11 @@ use crate::config::Mamba2Config;
 use crate::dims::Dims;
 use crate::error::{Error, Result};
 use crate::interrupt;
+use crate::kernels::Kernels;
+use crate::kernels::core::CoreOptions;
 use crate::linear::Linear;
 use crate::network::Network;
+use crate::ops;
 use crate::params::{Init, ParamSpec};
 use crate::state::{State, check_dtype};
 
@@ -52,6 +55,7 @@ pub struct Mamba2 {
     in_proj: Linear,
     core: CoreParams,
     out_proj: Linear,
+    fused: bool,
 }
 
 impl Mamba2 {
@@ -92,7 +96,23 @@ impl Mamba2 {
                 norm_weight: optional("norm.weight")?,
             },
             out_proj: Linear::new(required("out_proj.weight")?, optional("out_proj.bias")?),
+            fused: Kernels::Auto.fused(vb.device().is_cpu())?,
         })
+    }
+
+    /// The same mixer on other kernels. A new one is on [`Kernels::Auto`].
+    ///
+    /// # Errors
+    /// [`Error::Config`]: the fused kernels on a device other than a CPU.
+    pub fn with_kernels(mut self, kernels: Kernels) -> Result<Self> {
+        self.fused = kernels.fused(self.in_proj.weight.device().is_cpu())?;
+        Ok(self)
+    }
+
+    /// Whether the fused kernels compute.
+    #[must_use]
+    pub fn is_fused(&self) -> bool {
+        self.fused
     }
 
     /// u (batch, seqlen, `d_model`) and the state before it (zeros where none is given) -> y of u's shape and the state
@@ -100,17 +120,21 @@ impl Mamba2 {
     pub fn forward(&self, u: &Tensor, state: Option<&State>) -> Result<(Tensor, State)> {
         self.check_input(u)?;
         let batch = u.dim(0)?;
-        let state = match state {
-            Some(state) => {
-                state.check(self.states_name(), &self.dims, batch, self.dtype)?;
-                state.clone()
-            }
-            None => State::zeros(&self.dims, batch, self.dtype, u.device())?,
-        };
+        if let Some(state) = state {
+            state.check(self.states_name(), &self.dims, batch, self.dtype)?;
+        }
+        let zeros = || State::zeros(&self.dims, batch, self.dtype, u.device());
         if u.elem_count() == 0 {
+            let state = state.map_or_else(zeros, |state| Ok(state.clone()))?;
             return Ok((Tensor::zeros(u.shape(), self.dtype, u.device())?, state));
         }
         interrupt::check()?;
+        if self.fused {
+            let Self { dims, in_proj, core, out_proj, .. } = self;
+            let mixer = ops::Mixer { dims, options: CoreOptions::of(&self.config), in_proj, core, out_proj };
+            return Ok(ops::mixer(mixer, u, state)?);
+        }
+        let state = state.map_or_else(zeros, |state| Ok(state.clone()))?;
         let zxbcdt = self.in_proj.forward(u)?; // (batch, seqlen, d_in_proj)
         interrupt::check()?;
         let (y, state) = mixer_core(&self.config, &self.dims, &zxbcdt, &self.core, &state)?; // (batch, seqlen, d_inner)
@@ -132,8 +156,8 @@ impl Mamba2 {
 }
 
 impl Network for Mamba2 {
-    fn forward(&self, x: &Tensor, states: &[State]) -> Result<(Tensor, Vec<State>)> {
-        let (y, state) = self.forward(x, states.first())?;
+    fn forward(&self, x: &Tensor, states: Option<&[State]>) -> Result<(Tensor, Vec<State>)> {
+        let (y, state) = self.forward(x, states.and_then(<[State]>::first))?;
         Ok((y, vec![state]))
     }
 

@@ -7,10 +7,12 @@ use crate::config::Mamba2Config;
 use crate::error::{Error, Result};
 use crate::forecaster::{Mamba2Forecaster, Mamba2ForecasterConfig};
 use crate::gradients::{Gradients, collect};
+use crate::kernels::Kernels;
 use crate::loss;
 use crate::memory;
 use crate::mixer::Mamba2;
 use crate::network::Network;
+use crate::ops;
 use crate::params::{ParamSpec, Parameters};
 use crate::state::{State, check_dtype};
 
@@ -32,10 +34,10 @@ impl Architecture {
         }
     }
 
-    fn build(&self, vb: VarBuilder, seed: u64) -> Result<Box<dyn Network>> {
+    fn build(&self, vb: VarBuilder, seed: u64, kernels: Kernels) -> Result<Box<dyn Network>> {
         Ok(match self {
-            Self::Mixer(config) => Box::new(Mamba2::seeded(config, vb, seed)?),
-            Self::Forecaster(config) => Box::new(Mamba2Forecaster::seeded(config, vb, seed)?),
+            Self::Mixer(config) => Box::new(Mamba2::seeded(config, vb, seed)?.with_kernels(kernels)?),
+            Self::Forecaster(config) => Box::new(Mamba2Forecaster::seeded(config, vb, seed)?.with_kernels(kernels)?),
         })
     }
 }
@@ -55,14 +57,29 @@ pub struct Model {
 impl Model {
     /// A new model with parameters that start from `seed`.
     pub fn new(architecture: &Architecture, dtype: DType, device: &Device, seed: u64) -> Result<Self> {
+        Self::with_kernels(architecture, dtype, device, seed, Kernels::Auto)
+    }
+
+    /// The same on other kernels than [`Kernels::Auto`].
+    ///
+    /// # Errors
+    /// [`Error::Config`]: the fused kernels on a device other than a CPU.
+    pub fn with_kernels(
+        architecture: &Architecture,
+        dtype: DType,
+        device: &Device,
+        seed: u64,
+        kernels: Kernels,
+    ) -> Result<Self> {
+        kernels.fused(device.is_cpu())?;
         let specs = architecture.parameters()?;
         let mut sizes = specs.iter().map(|spec| spec.shape.iter().product::<usize>());
         let elements = sizes.try_fold(0_usize, usize::checked_add);
         memory::check(elements.and_then(|elements| elements.checked_mul(dtype.size_in_bytes())), "the parameters")?;
         let varmap = VarMap::new();
-        let network = architecture.build(VarBuilder::from_varmap(&varmap, dtype, device), seed)?;
+        let network = architecture.build(VarBuilder::from_varmap(&varmap, dtype, device), seed, kernels)?;
         let parameters = Parameters::new(varmap, &specs)?;
-        let inference = architecture.build(VarBuilder::from_tensors(parameters.detached(), dtype, device), seed)?;
+        let inference = architecture.build(VarBuilder::from_tensors(parameters.detached(), dtype, device), seed, kernels)?;
         Ok(Self { parameters, version: 0, dtype, device: device.clone(), network, inference })
     }
 
@@ -110,19 +127,16 @@ impl Model {
         self.network.check_input(x)?;
         let batch = x.dim(0)?;
         let given = states.map(|states| self.variables(states, batch)).transpose()?;
-        let zeros = if given.is_some() { Vec::new() } else { self.zero_states(batch)? };
         let input = Var::from_tensor(x)?.into_inner();
-        let (y, states) = self.network.forward(&input, given.as_deref().unwrap_or(&zeros))?;
+        let (y, states) = self.network.forward(&input, given.as_deref())?;
         Ok(Output { y, states, input, initial: given, version: self.version })
     }
 
     /// Output and states after the last token, without a graph.
     pub fn infer(&self, x: &Tensor, states: Option<&[State]>) -> Result<(Tensor, Vec<State>)> {
         self.network.check_input(x)?;
-        match states {
-            Some(states) => self.inference.forward(&x.detach(), &self.detached(states, x.dim(0)?)?),
-            None => self.inference.forward(&x.detach(), &self.zero_states(x.dim(0)?)?),
-        }
+        let states = states.map(|states| self.detached(states, x.dim(0)?)).transpose()?;
+        self.inference.forward(&x.detach(), states.as_deref())
     }
 
     /// The next token's output and the states after it, without a graph. `x_t` is an input without its seqlen.
@@ -182,15 +196,15 @@ impl Output {
         if self.is_empty() {
             return self.empty_gradients(model, dstates);
         }
-        let mut products = vec![self.y.mul(&dy.detach())?.sum_all()?];
+        let mut tensors = vec![(&self.y, dy)];
         for (state, upstream) in self.states.iter().zip(dstates.unwrap_or_default()) {
             for (tensor, upstream) in [(&state.conv, &upstream.conv), (&state.ssm, &upstream.ssm)] {
                 if tensor.elem_count() > 0 {
-                    products.push(tensor.mul(&upstream.detach())?.sum_all()?);
+                    tensors.push((tensor, upstream));
                 }
             }
         }
-        let total = Tensor::stack(&products, 0)?.sum_all()?;
+        let total = ops::upstream(&tensors)?;
         self.backward_from(model, &total)
     }
 
@@ -200,7 +214,7 @@ impl Output {
         if self.is_empty() {
             return self.empty_gradients(model, None);
         }
-        let grads = objective.backward()?;
+        let grads = ops::sink::backward(objective)?;
         let parameters = collect(model.parameters.iter(), &grads)?;
         let of = |tensor: &Tensor| match grads.get(tensor) {
             Some(grad) => Ok(grad.detach()),

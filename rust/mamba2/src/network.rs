@@ -8,8 +8,8 @@ use crate::state::State;
 /// A module whose forward pass takes and gives one state for each of its mixers.
 pub trait Network: Send + Sync {
     /// `x` and the states before it -> the output and the states after its last token. Records a graph wherever a variable
-    /// is reached. `states` holds one state for each mixer, of `x`'s batch.
-    fn forward(&self, x: &Tensor, states: &[State]) -> Result<(Tensor, Vec<State>)>;
+    /// is reached. `states` holds one state for each mixer, of `x`'s batch; None: zeros.
+    fn forward(&self, x: &Tensor, states: Option<&[State]>) -> Result<(Tensor, Vec<State>)>;
 
     /// One token: `x_t` is `x` without its seqlen. Equals `forward` of one token.
     fn step(&self, x_t: &Tensor, states: &[State]) -> Result<(Tensor, Vec<State>)>;

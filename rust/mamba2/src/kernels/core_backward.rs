@@ -1,0 +1,635 @@
+//! The core's backward pass: superblocks from the last to the first, each packed again from the input.
+
+use std::mem::MaybeUninit;
+use std::ops::Range;
+use std::sync::atomic::AtomicBool;
+
+use pulp::{Simd, WithSimd};
+use rayon::prelude::*;
+
+use super::conv::{RawColumns, Taps, add_scaled};
+use super::core::{Columns, Core, CoreInput, Packing, Sequence, Stopped, check, superblocks};
+use super::core_forward::{CoreSaved, pack_states, unpack_states};
+use super::pack::Packer;
+use super::parallel::{Shared, Threads, Unfilled};
+use super::real::Real;
+use super::scratch::{Scratch, Workspace, room};
+use super::simd;
+use super::ssd::CHUNK;
+use super::ssd_backward::{GroupBackward, HeadBackward, HeadSums};
+use crate::dims::Dims;
+
+/// Tasks that the heads of a group are cut into: each adds up gradients of B and C in buffers of its own.
+const TASKS: usize = 8;
+
+/// Blocks that many sequences are cut into: each adds up gradients of the parameters on its own.
+const BLOCKS: usize = 32;
+
+/// Gradients to what a core gave.
+#[derive(Debug, Clone, Copy)]
+pub struct CoreUpstream<'a, T> {
+    /// (batch, seqlen, `d_inner`).
+    pub y: &'a [T],
+    /// (batch, `conv_dim`, `d_conv` − 1); None: zeros.
+    pub conv_state: Option<&'a [T]>,
+    /// (batch, nheads, headdim, `d_state`); None: zeros.
+    pub ssm_state: Option<&'a [T]>,
+}
+
+/// Gradients to what went into a core.
+#[derive(Debug)]
+pub struct CoreGradients<T> {
+    /// (batch, seqlen, `d_in_proj`).
+    pub zxbcdt: Vec<T>,
+    /// Like the input's, where it was asked for.
+    pub conv_state: Option<Vec<T>>,
+    /// Like the input's, where it was asked for.
+    pub ssm_state: Option<Vec<T>>,
+    /// Like [`super::core::CoreParams`].
+    pub params: ParamGradients<T>,
+}
+
+/// Gradients to a core's parameters, of their shapes. Those of parameters that the core lacks are empty.
+#[derive(Debug, Clone)]
+#[allow(missing_docs)] // as in CoreParams
+pub struct ParamGradients<T> {
+    pub conv_weight: Vec<T>,
+    pub conv_bias: Vec<T>,
+    pub dt_bias: Vec<T>,
+    pub a_log: Vec<T>,
+    pub d: Vec<T>,
+    pub norm_weight: Vec<T>,
+}
+
+/// Sums over tokens, in f64.
+#[derive(Debug, Clone)]
+struct Sums {
+    /// (`d_conv`, `conv_dim`), by tokens back, and the bias as a last row.
+    conv: Vec<f64>,
+    dt_bias: Vec<f64>,
+    a: Vec<f64>,
+    /// (nheads) or (`d_ssm`).
+    d: Vec<f64>,
+    norm: Vec<f64>,
+}
+
+impl Sums {
+    fn new(dims: &Dims, skips: usize) -> Self {
+        let zeros = |len| vec![0.0; len];
+        Self {
+            conv: zeros((dims.d_conv + 1) * dims.conv_dim),
+            dt_bias: zeros(dims.nheads),
+            a: zeros(dims.nheads),
+            d: zeros(skips),
+            norm: zeros(dims.d_ssm),
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        let pairs = [
+            (&mut self.conv, &other.conv),
+            (&mut self.dt_bias, &other.dt_bias),
+            (&mut self.a, &other.a),
+            (&mut self.d, &other.d),
+            (&mut self.norm, &other.norm),
+        ];
+        for (sums, more) in pairs {
+            for (sum, &more) in sums.iter_mut().zip(more) {
+                *sum += more;
+            }
+        }
+    }
+}
+
+/// The same over the tokens of one chunk.
+#[derive(Debug)]
+struct ChunkSums<T> {
+    conv: Vec<T>,
+    dt_bias: Vec<T>,
+    d: Vec<T>,
+}
+
+/// Where gradients go; each sequence fills its part.
+#[derive(Clone, Copy)]
+struct Target<'a, T> {
+    zxbcdt: Shared<'a, MaybeUninit<T>>,
+    conv_state: Option<Shared<'a, MaybeUninit<T>>>,
+    ssm_state: Option<Shared<'a, MaybeUninit<T>>>,
+}
+
+impl<T: Real> Core<'_, T> {
+    /// Gradients of the forward pass that took `input` and left `saved`. `states`: to the initial states, too.
+    pub fn backward(
+        &self,
+        input: &CoreInput<'_, T>,
+        saved: &CoreSaved<T>,
+        upstream: &CoreUpstream<'_, T>,
+        states: bool,
+        stop: Option<&AtomicBool>,
+    ) -> Result<CoreGradients<T>, Stopped> {
+        let (batch, dims) = (input.batch, &self.dims);
+        let mut zxbcdt = Unfilled::new(input.zxbcdt.len());
+        let mut conv_state = states.then(|| Unfilled::new(dims.conv_state_shape(batch).iter().product()));
+        let mut ssm_state = states.then(|| Unfilled::new(dims.ssm_state_shape(batch).iter().product()));
+        let target = Target {
+            zxbcdt: Shared::new(zxbcdt.slots()),
+            conv_state: conv_state.as_mut().map(|state| Shared::new(state.slots())),
+            ssm_state: ssm_state.as_mut().map(|state| Shared::new(state.slots())),
+        };
+        let threads = Self::threads_of_sequence(batch);
+        let (taps, a) = (self.taps(), self.a());
+        let run = |sequences: Range<usize>| -> Result<Sums, Stopped> {
+            let mut sums = Sums::new(dims, self.params.d.len());
+            for at in sequences {
+                Pass {
+                    core: self,
+                    columns: self.columns(),
+                    packing: self.packing(),
+                    taps: &taps,
+                    a: &a,
+                    at,
+                    sequence: input.sequence(at),
+                    saved,
+                    upstream,
+                    threads,
+                    target,
+                }
+                .run(&mut sums, stop)?;
+            }
+            Ok(sums)
+        };
+        let sums = match threads {
+            Threads::Many => run(0..batch)?,
+            Threads::One => {
+                let size = batch.div_ceil(BLOCKS);
+                let blocks = (0..batch.div_ceil(size)).into_par_iter().with_max_len(1);
+                let blocks = blocks.map(|block| run(block * size..((block + 1) * size).min(batch)));
+                let blocks: Vec<_> = blocks.collect::<Result<_, _>>()?;
+                let mut sums = Sums::new(dims, self.params.d.len());
+                blocks.iter().for_each(|block| sums.add(block));
+                sums
+            }
+        };
+        // SAFETY: every sequence has filled its part of each buffer.
+        unsafe {
+            Ok(CoreGradients {
+                zxbcdt: zxbcdt.filled(),
+                conv_state: conv_state.map(|state| state.filled()),
+                ssm_state: ssm_state.map(|state| state.filled()),
+                params: self.param_gradients(&sums, &a),
+            })
+        }
+    }
+
+    fn param_gradients(&self, sums: &Sums, a: &[T]) -> ParamGradients<T> {
+        let Dims { conv_dim, d_conv, .. } = self.dims;
+        let narrow = |sums: &[f64]| sums.iter().map(|&sum| T::from_f64(sum)).collect::<Vec<_>>();
+        let (taps, bias) = sums.conv.split_at(d_conv * conv_dim);
+        let weight = (0..conv_dim * d_conv).map(|at| taps[(d_conv - 1 - at % d_conv) * conv_dim + at / d_conv]);
+        // A = −exp(A_log) is its own derivative.
+        let a_log = sums.a.iter().zip(a).map(|(sum, a)| sum * a.to_f64());
+        ParamGradients {
+            conv_weight: narrow(&weight.collect::<Vec<_>>()),
+            conv_bias: if self.params.conv_bias.is_some() { narrow(bias) } else { Vec::new() },
+            dt_bias: narrow(&sums.dt_bias),
+            a_log: narrow(&a_log.collect::<Vec<_>>()),
+            d: narrow(&sums.d),
+            norm_weight: if self.params.norm_weight.is_some() { narrow(&sums.norm) } else { Vec::new() },
+        }
+    }
+}
+
+/// One sequence on its way back.
+struct Pass<'a, T> {
+    core: &'a Core<'a, T>,
+    columns: Columns,
+    packing: Packing,
+    taps: &'a Taps<'a, T>,
+    a: &'a [T],
+    /// Which of the batch.
+    at: usize,
+    sequence: Sequence<'a, T>,
+    saved: &'a CoreSaved<T>,
+    upstream: &'a CoreUpstream<'a, T>,
+    threads: Threads,
+    target: Target<'a, T>,
+}
+
+impl<T: Real> Pass<'_, T> {
+    fn run(&self, sums: &mut Sums, stop: Option<&AtomicBool>) -> Result<(), Stopped> {
+        let Self { core, columns, packing, taps, sequence, .. } = self;
+        let dims = &core.dims;
+        let history = sequence.history(dims);
+        let raw = sequence.raw(columns, &history);
+        let packer = Packer { core, columns, packing, taps, sequence, raw };
+        let mut scratch = Scratch::<T>::take();
+        let mut carried = false;
+        room(&mut scratch.states, packing.states());
+        if let Some(upstream) = self.upstream.ssm_state {
+            let len = dims.d_ssm * dims.d_state;
+            pack_states(packing, &upstream[self.at * len..][..len], &mut scratch.states);
+            carried = true;
+        }
+        // Gradients to the convolution's outputs of the d_conv − 1 tokens after the superblock, before the SiLU.
+        let mut following = vec![T::ZERO; history.len()];
+        let nsuperblocks = superblocks(sequence.seqlen).len();
+        for (number, tokens) in superblocks(sequence.seqlen).enumerate().rev() {
+            check(stop)?;
+            packer.pack(tokens.clone(), true, self.threads, &mut scratch);
+            self.open(&tokens, &mut scratch, sums);
+            let before = (number > 0 || sequence.ssm_state.is_some())
+                .then(|| &self.saved.states[(self.at * nsuperblocks + number) * packing.states()..][..packing.states()]);
+            let carry = number > 0 || self.target.ssm_state.is_some();
+            self.scan(tokens.len(), before, carried, carry, &mut scratch, sums);
+            following = self.close(&tokens, &raw, &following, &mut scratch, sums);
+            carried = true;
+        }
+        if let Some(state) = self.target.ssm_state {
+            let len = dims.d_ssm * dims.d_state;
+            // SAFETY: the only access to this sequence's part.
+            unpack_states(packing, &scratch.states, unsafe { state.part(self.at * len..(self.at + 1) * len) });
+        }
+        if let Some(state) = self.target.conv_state {
+            // SAFETY: the only access to this sequence's part.
+            let state = unsafe { state.part(self.at * history.len()..(self.at + 1) * history.len()) };
+            self.history(&following, state);
+        }
+        Ok(())
+    }
+
+    /// The upstream gradient of the convolution's state after the last token, at raw column `back` tokens before the next.
+    fn conv_upstream(&self, back: usize, channel: usize) -> T {
+        let Dims { conv_dim, d_conv, .. } = self.core.dims;
+        self.upstream.conv_state.map_or(T::ZERO, |state| state[(self.at * conv_dim + channel) * (d_conv - 1) + d_conv - 1 - back])
+    }
+
+    /// Gradients to the columns before token 0, (`conv_dim`, `d_conv` − 1).
+    fn history(&self, following: &[T], state: &mut [MaybeUninit<T>]) {
+        let Dims { conv_dim, d_conv, .. } = self.core.dims;
+        for early in 1..d_conv {
+            // The column `early` tokens before token 0 is read by token t with the tap for early + t tokens back.
+            let mut line = vec![T::ZERO; conv_dim];
+            for t in 0..d_conv - early {
+                let d_pre = &following[t * conv_dim..][..conv_dim];
+                for ((line, &w), &d) in line.iter_mut().zip(self.taps.tap(early + t)).zip(d_pre) {
+                    *line += w * d;
+                }
+            }
+            let back = early + self.sequence.seqlen; // from the token after the last
+            for (channel, &x) in line.iter().enumerate() {
+                let passed = if back < d_conv { self.conv_upstream(back, channel) } else { T::ZERO };
+                state[channel * (d_conv - 1) + d_conv - 1 - early].write(x + passed);
+            }
+        }
+    }
+
+    /// Gate and norm: the gradient to the scan's output, packed into y, and those to z, z0 and x0.
+    fn open(&self, tokens: &Range<usize>, scratch: &mut Workspace<T>, sums: &mut Sums) {
+        let (count, packing) = (tokens.len(), &self.packing);
+        let dy = Shared::new(room(&mut scratch.y, packing.nheads * count * packing.width));
+        let nchunks = count.div_ceil(CHUNK);
+        let mut partial: Vec<_> = (0..nchunks).map(|_| vec![T::ZERO; self.core.dims.d_ssm]).collect();
+        let shared = Shared::new(&mut partial);
+        self.threads.each(nchunks, |chunk| {
+            // SAFETY: each chunk has its own sums.
+            let d_weight = &mut unsafe { shared.part(chunk..chunk + 1) }[0];
+            let rows = chunk * CHUNK..((chunk + 1) * CHUNK).min(count);
+            simd::run(Open { pass: self, start: tokens.start, count, rows, dy, d_weight });
+        });
+        for partial in &partial {
+            add(&mut sums.norm, partial);
+        }
+    }
+
+    /// The heads of a superblock.
+    fn scan(
+        &self,
+        tokens: usize,
+        before: Option<&[T]>,
+        carried: bool,
+        carry: bool,
+        scratch: &mut Workspace<T>,
+        sums: &mut Sums,
+    ) {
+        let packing = &self.packing;
+        let Workspace { x, b, c, b_transposed, c_transposed, scores, dt, y, states, dx, d_dt, db, dc, tasks, .. } = scratch;
+        let (head, group, state) = (tokens * packing.width, tokens * packing.state_stride, packing.state());
+        let nchunks = tokens.div_ceil(CHUNK);
+        let (square, across) = (nchunks * CHUNK * CHUNK, nchunks * packing.d_state * CHUNK);
+        let per_group = packing.nheads / packing.ngroups;
+        let size = per_group.div_ceil(TASKS);
+        let per_task = per_group.div_ceil(size);
+        let ntasks = packing.ngroups * per_task;
+        if tasks.len() < ntasks {
+            tasks.resize_with(ntasks, Default::default);
+        }
+        let mut heads = vec![HeadSums::default(); packing.nheads];
+        let shared_heads = Shared::new(&mut heads);
+        let shared_tasks = Shared::new(&mut tasks[..ntasks]);
+        let dx = Shared::new(room(dx, packing.nheads * head));
+        let d_dt = Shared::new(room(d_dt, packing.nheads * tokens));
+        let states = Shared::new(states);
+        self.threads.each(ntasks, |task| {
+            // SAFETY: each task has its own buffers.
+            let (shared, scratch) = &mut unsafe { shared_tasks.part(task..task + 1) }[0];
+            for buffer in [&mut shared.b_transposed, &mut shared.c_transposed] {
+                room(buffer, across).fill(T::ZERO);
+            }
+            room(&mut shared.scores, square).fill(T::ZERO);
+            room(&mut scratch.states, nchunks * state);
+            room(&mut scratch.x_transposed, packing.headdim * CHUNK);
+            room(&mut scratch.dy_transposed, packing.headdim * CHUNK);
+            let g = task / per_task;
+            let first = g * per_group + task % per_task * size;
+            for at in first..(first + size).min((g + 1) * per_group) {
+                // SAFETY: each head belongs to one task and has its own part of each buffer.
+                let (d_after, dx, d_dt, sums) = unsafe {
+                    (
+                        states.part(at * state..(at + 1) * state),
+                        dx.part(at * head..(at + 1) * head),
+                        d_dt.part(at * tokens..(at + 1) * tokens),
+                        &mut shared_heads.part(at..at + 1)[0],
+                    )
+                };
+                d_dt.fill(T::ZERO);
+                *sums = simd::run(HeadBackward {
+                    tokens,
+                    headdim: packing.headdim,
+                    d_state: packing.d_state,
+                    state_stride: packing.state_stride,
+                    width: packing.width,
+                    x: &x[at * head..][..head],
+                    b: &b[g * group..][..group],
+                    c: &c[g * group..][..group],
+                    b_transposed: &b_transposed[g * across..][..across],
+                    c_transposed: &c_transposed[g * across..][..across],
+                    scores: &scores[g * square..][..square],
+                    dt: &dt[at * tokens..][..tokens],
+                    a: self.a[at],
+                    skip: self.core.skip(at),
+                    state: before.map(|before| &before[at * state..][..state]),
+                    dy: &y[at * head..][..head],
+                    d_after,
+                    carried,
+                    carry,
+                    dx,
+                    d_dt,
+                    shared,
+                    scratch,
+                });
+            }
+        });
+        for (at, head) in heads.iter().enumerate() {
+            sums.a[at] += head.a;
+            if !self.core.options.d_has_hdim {
+                sums.d[at] += head.skip;
+            }
+        }
+        let db = Shared::new(room(db, packing.ngroups * group));
+        let dc = Shared::new(room(dc, packing.ngroups * group));
+        self.threads.each(packing.ngroups * nchunks, |at| {
+            let (g, chunk) = (at / nchunks, at % nchunks);
+            let rows = chunk * CHUNK..((chunk + 1) * CHUNK).min(tokens);
+            let part = g * group + rows.start * packing.state_stride..g * group + rows.end * packing.state_stride;
+            let (across, square) = (packing.d_state * CHUNK, CHUNK * CHUNK);
+            let tasks = g * per_task..(g + 1) * per_task;
+            // SAFETY: all of this chunk and group alone; the tasks are done.
+            unsafe {
+                let first = &mut shared_tasks.part(tasks.start..tasks.start + 1)[0].0;
+                let rest = &*shared_tasks.part(tasks.start + 1..tasks.end);
+                let of_chunk = |len: usize| chunk * len..(chunk + 1) * len;
+                let db_transposed = Shared::new(&mut first.b_transposed).part(of_chunk(across));
+                let dc_transposed = Shared::new(&mut first.c_transposed).part(of_chunk(across));
+                let d_scores = Shared::new(&mut first.scores).part(of_chunk(square));
+                for (other, _) in rest {
+                    accumulate(db_transposed, &other.b_transposed[of_chunk(across)]);
+                    accumulate(dc_transposed, &other.c_transposed[of_chunk(across)]);
+                    accumulate(d_scores, &other.scores[of_chunk(square)]);
+                }
+                simd::run(GroupBackward {
+                    tokens: rows.len(),
+                    d_state: packing.d_state,
+                    state_stride: packing.state_stride,
+                    b: &b[part.clone()],
+                    c: &c[part.clone()],
+                    db_transposed,
+                    dc_transposed,
+                    d_scores,
+                    db: db.part(part.clone()),
+                    dc: dc.part(part),
+                });
+            }
+        });
+    }
+
+    /// Convolution and Δ: the gradients to their raw columns. Gives what [`Pass::run`] calls `following`.
+    fn close(
+        &self,
+        tokens: &Range<usize>,
+        raw: &RawColumns<'_, T>,
+        following: &[T],
+        scratch: &mut Workspace<T>,
+        sums: &mut Sums,
+    ) -> Vec<T> {
+        let Dims { conv_dim, d_conv, nheads, .. } = self.core.dims;
+        let count = tokens.len();
+        let nchunks = count.div_ceil(CHUNK);
+        let mut preceding = vec![T::ZERO; following.len()];
+        let kept = Shared::new(&mut preceding);
+        let skips = if self.core.options.d_has_hdim { self.core.dims.d_ssm } else { 0 };
+        let zeros = |len| vec![T::ZERO; len];
+        let chunk_sums =
+            |_| ChunkSums { conv: zeros((d_conv + 1) * conv_dim), dt_bias: zeros(nheads), d: zeros(skips) };
+        let mut partial: Vec<_> = (0..nchunks).map(chunk_sums).collect();
+        let shared = Shared::new(&mut partial);
+        let scratch = &*scratch;
+        self.threads.each(nchunks, |chunk| {
+            // SAFETY: each chunk has its own sums.
+            let sums = &mut unsafe { shared.part(chunk..chunk + 1) }[0];
+            let rows = chunk * CHUNK..((chunk + 1) * CHUNK).min(count);
+            simd::run(Close { pass: self, start: tokens.start, count, rows, raw, following, kept, scratch, sums });
+        });
+        for partial in &partial {
+            add(&mut sums.conv, &partial.conv);
+            add(&mut sums.dt_bias, &partial.dt_bias);
+            if skips > 0 {
+                add(&mut sums.d, &partial.d);
+            }
+        }
+        // A superblock of fewer tokens keeps what follows it.
+        if count < d_conv - 1 {
+            preceding[count * conv_dim..].copy_from_slice(&following[..following.len() - count * conv_dim]);
+        }
+        preceding
+    }
+}
+
+fn add<T: Real>(sums: &mut [f64], more: &[T]) {
+    for (sum, more) in sums.iter_mut().zip(more) {
+        *sum += more.to_f64();
+    }
+}
+
+fn accumulate<T: Real>(sums: &mut [T], more: &[T]) {
+    for (sum, &more) in sums.iter_mut().zip(more) {
+        *sum += more;
+    }
+}
+
+struct Open<'a, T> {
+    pass: &'a Pass<'a, T>,
+    start: usize,
+    count: usize,
+    rows: Range<usize>,
+    dy: Shared<'a, T>,
+    d_weight: &'a mut [T],
+}
+
+impl<T: Real> WithSimd for Open<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Self { pass, start, count, rows, dy, d_weight } = self;
+        let (core, columns, packing) = (pass.core, &pass.columns, &pass.packing);
+        let Dims { d_inner, d_mlp, d_ssm, d_in_proj, .. } = core.dims;
+        let norm = core.gated_norm();
+        let zeros = |len| vec![T::ZERO; len];
+        let (mut d_out, mut d_z, mut gate) = (zeros(d_inner), zeros(d_ssm), zeros(d_ssm));
+        let (mut d_z0, mut d_x0) = (zeros(d_mlp), zeros(d_mlp));
+        for t in rows {
+            let token = start + t;
+            let row = pass.sequence.row(token);
+            let at = pass.at * pass.sequence.seqlen + token;
+            d_out.copy_from_slice(&pass.upstream.y[at * d_inner..][..d_inner]);
+            let (d_mlp_out, d_scan) = d_out.split_at_mut(d_mlp);
+            let y = &pass.saved.y[at * d_ssm..][..d_ssm];
+            let roots = &pass.saved.roots[at * core.roots()..][..core.roots()];
+            norm.backward::<S>(y, &row[columns.z.clone()], roots, d_scan, &mut d_z, d_weight, &mut gate);
+            let (z0, x0) = (&row[columns.z0.clone()], &row[columns.x0.clone()]);
+            for i in 0..d_mlp {
+                let (value, slope) = z0[i].silu_and_slope::<S>();
+                d_x0[i] = d_mlp_out[i] * value;
+                d_z0[i] = d_mlp_out[i] * x0[i] * slope;
+            }
+            for (head, d_scan) in d_scan.chunks_exact(packing.headdim).enumerate() {
+                let from = (head * count + t) * packing.width;
+                // SAFETY: each token's rows are accessed here alone.
+                let dy = unsafe { dy.part(from..from + packing.width) };
+                dy[..packing.headdim].copy_from_slice(d_scan);
+                dy[packing.headdim..].fill(T::ZERO);
+            }
+            for (columns, d) in [(&columns.z0, &d_z0), (&columns.x0, &d_x0), (&columns.z, &d_z)] {
+                // SAFETY: each token's columns are accessed here alone.
+                let to = unsafe { pass.target.zxbcdt.part(at * d_in_proj + columns.start..at * d_in_proj + columns.end) };
+                to.write_copy_of_slice(d);
+            }
+        }
+    }
+}
+
+struct Close<'a, T> {
+    pass: &'a Pass<'a, T>,
+    start: usize,
+    count: usize,
+    rows: Range<usize>,
+    raw: &'a RawColumns<'a, T>,
+    following: &'a [T],
+    kept: Shared<'a, T>,
+    scratch: &'a Workspace<T>,
+    sums: &'a mut ChunkSums<T>,
+}
+
+impl<T: Real> WithSimd for Close<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(mut self, _: S) {
+        let Dims { conv_dim, d_conv, d_in_proj, nheads, .. } = self.pass.core.dims;
+        let (rows, pass) = (self.rows.clone(), self.pass);
+        // Gradients before the SiLU, of these tokens and of those after them that read them.
+        let mut d_pre = vec![T::ZERO; (rows.len() + d_conv - 1) * conv_dim];
+        for (t, line) in (rows.start..).zip(d_pre.chunks_exact_mut(conv_dim)) {
+            self.before_silu::<S>(t, rows.contains(&t), line);
+        }
+        let mut d_raw = vec![T::ZERO; conv_dim];
+        let mut d_step = vec![T::ZERO; nheads];
+        for t in rows.clone() {
+            let token = self.start + t;
+            let line = |ahead: usize| &d_pre[(t - rows.start + ahead) * conv_dim..][..conv_dim];
+            if t < d_conv - 1 {
+                // SAFETY: each token's line is accessed here alone.
+                unsafe { self.kept.part(t * conv_dim..(t + 1) * conv_dim) }.copy_from_slice(line(0));
+            }
+            d_raw.fill(T::ZERO);
+            for ahead in 0..d_conv {
+                add_scaled::<S, T>(pass.taps.tap(ahead), line(ahead), &mut d_raw);
+                let sums = &mut self.sums.conv[ahead * conv_dim..][..conv_dim];
+                add_scaled::<S, T>(self.raw.before(token, ahead), line(0), sums);
+            }
+            for (sum, &d) in self.sums.conv[d_conv * conv_dim..].iter_mut().zip(line(0)) {
+                *sum += d;
+            }
+            let back = pass.sequence.seqlen - token;
+            if back < d_conv && pass.upstream.conv_state.is_some() {
+                for (channel, d) in d_raw.iter_mut().enumerate() {
+                    *d += pass.conv_upstream(back, channel);
+                }
+            }
+            self.step::<S>(t, &mut d_step);
+            let at = (pass.at * pass.sequence.seqlen + token) * d_in_proj;
+            for (columns, d) in [(&pass.columns.xbc, &d_raw), (&pass.columns.dt, &d_step)] {
+                // SAFETY: each token's columns are accessed here alone.
+                let to = unsafe { pass.target.zxbcdt.part(at + columns.start..at + columns.end) };
+                to.write_copy_of_slice(d);
+            }
+        }
+    }
+}
+
+impl<T: Real> Close<'_, T> {
+    /// The gradient to the convolution's output at token `t` of the superblock or after it; `own`: the chunk's own token.
+    #[inline(always)]
+    fn before_silu<S: Simd>(&mut self, t: usize, own: bool, line: &mut [T]) {
+        let Self { pass, count, scratch, following, .. } = *self;
+        if t >= count {
+            let after = (t - count) * line.len();
+            if after < following.len() {
+                line.copy_from_slice(&following[after..][..line.len()]);
+            }
+            return;
+        }
+        let Packing { headdim, ngroups, d_state, width, state_stride, .. } = pass.packing;
+        let (x, bc) = line.split_at_mut(pass.core.dims.d_ssm);
+        for (head, x) in x.chunks_exact_mut(headdim).enumerate() {
+            let from = (head * count + t) * width;
+            x.copy_from_slice(&scratch.dx[from..][..headdim]);
+            if let Some(skip) = pass.core.channel_skip() {
+                let (dy, input) = (&scratch.y[from..][..headdim], &scratch.x[from..][..headdim]);
+                add_scaled::<S, T>(&skip[head * headdim..], dy, x);
+                if own {
+                    add_scaled::<S, T>(dy, input, &mut self.sums.d[head * headdim..]);
+                }
+            }
+        }
+        for (group, bc) in bc.chunks_exact_mut(d_state).enumerate() {
+            let (from, group) = if group < ngroups { (&scratch.db, group) } else { (&scratch.dc, group - ngroups) };
+            bc.copy_from_slice(&from[(group * count + t) * state_stride..][..d_state]);
+        }
+        let slopes = &scratch.slopes[t * line.len()..];
+        for (d, &slope) in line.iter_mut().zip(slopes) {
+            *d = *d * slope;
+        }
+    }
+
+    /// Gradients to the raw columns of Δ at token `t`.
+    #[inline(always)]
+    fn step<S: Simd>(&mut self, t: usize, out: &mut [T]) {
+        let core = self.pass.core;
+        let raw = &self.pass.sequence.row(self.start + t)[self.pass.columns.dt.clone()];
+        for (head, ((out, &raw), &bias)) in out.iter_mut().zip(raw).zip(core.params.dt_bias).enumerate() {
+            *out = self.scratch.d_dt[head * self.count + t] * core.step_slope::<S>(raw, bias);
+            self.sums.dt_bias[head] += *out;
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! The core's forward pass.
+
+use std::mem::MaybeUninit;
+use std::ops::Range;
+use std::sync::atomic::AtomicBool;
+
+use pulp::{Simd, WithSimd};
+use rayon::prelude::*;
+
+use super::conv::Taps;
+use super::core::{Columns, Core, CoreInput, Packing, Sequence, Stopped, check, superblocks};
+use super::parallel::{Shared, Threads, Unfilled};
+use super::real::Real;
+use super::scratch::{Scratch, Workspace, room};
+use super::simd;
+use super::ssd::{CHUNK, HeadForward};
+use super::pack::Packer;
+use crate::dims::Dims;
+
+/// What a core's forward gives.
+#[derive(Debug)]
+pub struct CoreOutput<T> {
+    /// (batch, seqlen, `d_inner`).
+    pub y: Vec<T>,
+    /// (batch, `conv_dim`, `d_conv` − 1), where it was asked for.
+    pub conv_state: Option<Vec<T>>,
+    /// (batch, nheads, headdim, `d_state`), where it was asked for.
+    pub ssm_state: Option<Vec<T>>,
+    /// What a backward needs, where it was asked for.
+    pub saved: Option<CoreSaved<T>>,
+}
+
+/// What a core's backward needs beside the input.
+#[derive(Debug)]
+pub struct CoreSaved<T> {
+    /// (batch, seqlen, `d_ssm`): the scan's output, D·x included.
+    pub(crate) y: Vec<T>,
+    /// (batch, seqlen, `norm_groups`): reciprocal roots of the norm.
+    pub(crate) roots: Vec<T>,
+    /// (batch, nsuperblocks, nheads, `d_state`, width): the state before each superblock.
+    pub(crate) states: Vec<T>,
+}
+
+/// What a forward is asked for beside y.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Wanted {
+    /// The states after the last token.
+    pub states: bool,
+    /// What a backward needs.
+    pub saved: bool,
+}
+
+/// Where results go; each sequence fills its part.
+#[derive(Clone, Copy)]
+struct Target<'a, T> {
+    y: Shared<'a, MaybeUninit<T>>,
+    states: Option<(Shared<'a, MaybeUninit<T>>, Shared<'a, MaybeUninit<T>>)>,
+    saved: Option<SavedTarget<'a, T>>,
+}
+
+#[derive(Clone, Copy)]
+struct SavedTarget<'a, T> {
+    y: Shared<'a, MaybeUninit<T>>,
+    roots: Shared<'a, MaybeUninit<T>>,
+    states: Shared<'a, MaybeUninit<T>>,
+}
+
+impl<T: Real> Core<'_, T> {
+    /// y, and what `wanted` says. `stop`: set it to make the work end soon.
+    pub fn forward(
+        &self,
+        input: &CoreInput<'_, T>,
+        wanted: Wanted,
+        stop: Option<&AtomicBool>,
+    ) -> Result<CoreOutput<T>, Stopped> {
+        let (batch, dims) = (input.batch, &self.dims);
+        let tokens = batch * input.seqlen;
+        let nsuperblocks = superblocks(input.seqlen).len();
+        let mut y = Unfilled::new(tokens * dims.d_inner);
+        let mut states = wanted.states.then(|| {
+            let conv = Unfilled::new(dims.conv_state_shape(batch).iter().product());
+            (conv, Unfilled::new(dims.ssm_state_shape(batch).iter().product()))
+        });
+        let mut saved = wanted.saved.then(|| {
+            let (y, roots) = (Unfilled::new(tokens * dims.d_ssm), Unfilled::new(tokens * self.roots()));
+            (y, roots, Unfilled::new(batch * nsuperblocks * self.packing().states()))
+        });
+
+        let target = Target {
+            y: Shared::new(y.slots()),
+            states: states.as_mut().map(|(conv, ssm)| (Shared::new(conv.slots()), Shared::new(ssm.slots()))),
+            saved: saved.as_mut().map(|(y, roots, states)| SavedTarget {
+                y: Shared::new(y.slots()),
+                roots: Shared::new(roots.slots()),
+                states: Shared::new(states.slots()),
+            }),
+        };
+        let threads = Self::threads_of_sequence(batch);
+        let taps = self.taps();
+        let a = self.a();
+        let run = |at: usize| -> Result<(), Stopped> {
+            let sequence = input.sequence(at);
+            Pass { core: self, columns: self.columns(), packing: self.packing(), taps: &taps, a: &a, at, sequence, threads, target }
+                .run(stop)
+        };
+        match threads {
+            Threads::One => (0..batch).into_par_iter().with_max_len(1).try_for_each(run)?,
+            Threads::Many => (0..batch).try_for_each(run)?,
+        }
+        // SAFETY: every sequence has filled its part of each buffer.
+        unsafe {
+            let states = states.map(|(conv, ssm)| (conv.filled(), ssm.filled()));
+            let (conv_state, ssm_state) = states.unzip();
+            let saved = saved.map(|(y, roots, states)| CoreSaved { y: y.filled(), roots: roots.filled(), states: states.filled() });
+            Ok(CoreOutput { y: y.filled(), conv_state, ssm_state, saved })
+        }
+    }
+
+    /// y of the forward pass that took `input` and left `saved`, made again.
+    #[must_use]
+    pub fn output_again(&self, input: &CoreInput<'_, T>, saved: &CoreSaved<T>) -> Vec<T> {
+        let tokens = input.batch * input.seqlen;
+        let mut y = Unfilled::new(tokens * self.dims.d_inner);
+        let out = Shared::new(y.slots());
+        Threads::Many.each(tokens.div_ceil(CHUNK), |chunk| {
+            let rows = chunk * CHUNK..((chunk + 1) * CHUNK).min(tokens);
+            simd::run(Again { core: self, zxbcdt: input.zxbcdt, saved, rows, out });
+        });
+        // SAFETY: the tasks have filled it.
+        unsafe { y.filled() }
+    }
+
+    /// Reciprocal roots of one token.
+    pub(crate) fn roots(&self) -> usize {
+        if self.params.norm_weight.is_some() { self.dims.norm_groups } else { 0 }
+    }
+}
+
+/// One sequence on its way through the core.
+struct Pass<'a, T> {
+    core: &'a Core<'a, T>,
+    columns: Columns,
+    packing: Packing,
+    taps: &'a Taps<'a, T>,
+    a: &'a [T],
+    /// Which of the batch.
+    at: usize,
+    sequence: Sequence<'a, T>,
+    threads: Threads,
+    target: Target<'a, T>,
+}
+
+impl<T: Real> Pass<'_, T> {
+    fn run(&self, stop: Option<&AtomicBool>) -> Result<(), Stopped> {
+        let (dims, packing, seqlen) = (&self.core.dims, &self.packing, self.sequence.seqlen);
+        let history = self.sequence.history(dims);
+        let raw = self.sequence.raw(&self.columns, &history);
+        let Self { core, columns, taps, sequence, .. } = self;
+        let packer = Packer { core, columns, packing, taps, sequence, raw };
+        let mut scratch = Scratch::<T>::take();
+        let mut started = false;
+        room(&mut scratch.states, packing.states());
+        if let Some(state) = self.sequence.ssm_state {
+            pack_states(packing, state, &mut scratch.states);
+            started = true;
+        }
+        let nsuperblocks = superblocks(seqlen).len();
+        for (number, tokens) in superblocks(seqlen).enumerate() {
+            check(stop)?;
+            if let Some(saved) = self.target.saved {
+                let from = (self.at * nsuperblocks + number) * packing.states();
+                // SAFETY: the only access to the states of this superblock.
+                let states = unsafe { saved.states.part(from..from + packing.states()) };
+                if started {
+                    states.write_copy_of_slice(&scratch.states[..packing.states()]);
+                } else {
+                    states.fill(MaybeUninit::new(T::ZERO));
+                }
+            }
+            let last = tokens.end == seqlen;
+            packer.pack(tokens.clone(), false, self.threads, &mut scratch);
+            self.scan(tokens.len(), started, !last || self.target.states.is_some(), &mut scratch);
+            self.finish(tokens, &scratch);
+            started = true;
+        }
+        if let Some((conv, ssm)) = self.target.states {
+            let part = |len: usize| self.at * len..(self.at + 1) * len;
+            // SAFETY: the only access to this sequence's states.
+            let (conv, ssm) = unsafe {
+                let conv_len = dims.conv_dim * (dims.d_conv - 1);
+                (conv.part(part(conv_len)), ssm.part(part(dims.d_ssm * dims.d_state)))
+            };
+            for back in 1..dims.d_conv {
+                // The last columns are those before a token that would come next.
+                for (channel, &x) in raw.before(seqlen, back).iter().enumerate() {
+                    conv[channel * (dims.d_conv - 1) + dims.d_conv - 1 - back].write(x);
+                }
+            }
+            unpack_states(packing, &scratch.states, ssm);
+        }
+        Ok(())
+    }
+
+    /// The heads of a superblock, each over its tokens.
+    fn scan(&self, tokens: usize, started: bool, carry: bool, scratch: &mut Workspace<T>) {
+        let packing = &self.packing;
+        let Workspace { x, b, c, scores, dt, states, y, .. } = scratch;
+        let (head, group) = (tokens * packing.width, tokens * packing.state_stride);
+        let square = tokens.div_ceil(CHUNK) * CHUNK * CHUNK;
+        let (y, states) = (Shared::new(room(y, packing.nheads * head)), Shared::new(room(states, packing.states())));
+        self.threads.each(packing.nheads, |at| {
+            let g = packing.group_of(at);
+            // SAFETY: each head has its own output and state.
+            let (y, state) = unsafe {
+                (y.part(at * head..(at + 1) * head), states.part(at * packing.state()..(at + 1) * packing.state()))
+            };
+            simd::run(HeadForward {
+                tokens,
+                d_state: packing.d_state,
+                state_stride: packing.state_stride,
+                width: packing.width,
+                x: &x[at * head..][..head],
+                b: &b[g * group..][..group],
+                c: &c[g * group..][..group],
+                scores: &scores[g * square..][..square],
+                dt: &dt[at * tokens..][..tokens],
+                a: self.a[at],
+                skip: self.core.skip(at),
+                state,
+                started,
+                carry,
+                y,
+            });
+        });
+    }
+
+    /// Gates and norms the tokens of a superblock.
+    fn finish(&self, tokens: Range<usize>, scratch: &Workspace<T>) {
+        let start = tokens.start;
+        let count = tokens.len();
+        self.threads.each(count.div_ceil(CHUNK), |chunk| {
+            let rows = chunk * CHUNK..((chunk + 1) * CHUNK).min(count);
+            simd::run(Finish { pass: self, start, count, rows, x: &scratch.x, y: &scratch.y });
+        });
+    }
+}
+
+/// The rows of one chunk from the scan's output to the core's.
+struct Finish<'a, T> {
+    pass: &'a Pass<'a, T>,
+    start: usize,
+    count: usize,
+    rows: Range<usize>,
+    x: &'a [T],
+    y: &'a [T],
+}
+
+impl<T: Real> WithSimd for Finish<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Self { pass, start, count, rows, x, y } = self;
+        let (core, columns) = (pass.core, &pass.columns);
+        let Dims { d_inner, d_mlp, d_ssm, .. } = core.dims;
+        let norm = core.gated_norm();
+        let mut roots = vec![T::ZERO; core.roots()];
+        let mut out = vec![T::ZERO; d_inner];
+        for t in rows {
+            let token = start + t;
+            let row = pass.sequence.row(token);
+            let (mlp, scan) = out.split_at_mut(d_mlp);
+            gather(&pass.packing, y, count, t, scan);
+            if let Some(skip) = core.channel_skip() {
+                for (head, (scan, skip)) in scan.chunks_exact_mut(core.dims.headdim).zip(skip.chunks_exact(core.dims.headdim)).enumerate() {
+                    let x = &x[(head * count + t) * pass.packing.width..];
+                    for ((scan, &skip), &x) in scan.iter_mut().zip(skip).zip(x) {
+                        *scan = skip.fma::<S>(x, *scan);
+                    }
+                }
+            }
+            let at = pass.at * pass.sequence.seqlen + token;
+            // SAFETY: each token's rows are accessed here alone.
+            unsafe {
+                if let Some(saved) = pass.target.saved {
+                    saved.y.part(at * d_ssm..(at + 1) * d_ssm).write_copy_of_slice(scan);
+                }
+                norm.forward::<S>(scan, &row[columns.z.clone()], &mut roots);
+                gated_mlp::<S, T>(&row[columns.z0.clone()], &row[columns.x0.clone()], mlp);
+                if let Some(saved) = pass.target.saved {
+                    saved.roots.part(at * roots.len()..(at + 1) * roots.len()).write_copy_of_slice(&roots);
+                }
+                pass.target.y.part(at * d_inner..(at + 1) * d_inner).write_copy_of_slice(&out);
+            }
+        }
+    }
+}
+
+/// Rows of tokens from the scan's saved output to the core's.
+struct Again<'a, T> {
+    core: &'a Core<'a, T>,
+    zxbcdt: &'a [T],
+    saved: &'a CoreSaved<T>,
+    rows: Range<usize>,
+    out: Shared<'a, MaybeUninit<T>>,
+}
+
+impl<T: Real> WithSimd for Again<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Dims { d_inner, d_mlp, d_ssm, d_in_proj, .. } = self.core.dims;
+        let (norm, columns) = (self.core.gated_norm(), self.core.columns());
+        let mut roots = vec![T::ZERO; self.core.roots()];
+        let mut out = vec![T::ZERO; d_inner];
+        for t in self.rows {
+            let row = &self.zxbcdt[t * d_in_proj..][..d_in_proj];
+            let (mlp, scan) = out.split_at_mut(d_mlp);
+            scan.copy_from_slice(&self.saved.y[t * d_ssm..][..d_ssm]);
+            norm.forward::<S>(scan, &row[columns.z.clone()], &mut roots);
+            gated_mlp::<S, T>(&row[columns.z0.clone()], &row[columns.x0.clone()], mlp);
+            // SAFETY: each token's row is accessed here alone.
+            unsafe { self.out.part(t * d_inner..(t + 1) * d_inner) }.write_copy_of_slice(&out);
+        }
+    }
+}
+
+/// `SiLU(z0) ⊙ x0`.
+#[inline(always)]
+pub(crate) fn gated_mlp<S: Simd, T: Real>(z0: &[T], x0: &[T], out: &mut [T]) {
+    for ((out, &z), &x) in out.iter_mut().zip(z0).zip(x0) {
+        *out = z.silu::<S>() * x;
+    }
+}
+
+/// One token's channels out of a packed superblock of `tokens` tokens.
+#[inline(always)]
+pub(crate) fn gather<T: Real>(packing: &Packing, packed: &[T], tokens: usize, t: usize, row: &mut [T]) {
+    for (head, row) in row.chunks_exact_mut(packing.headdim).enumerate() {
+        row.copy_from_slice(&packed[(head * tokens + t) * packing.width..][..packing.headdim]);
+    }
+}
+
+/// States (nheads, headdim, `d_state`) to (nheads, `d_state`, width).
+pub(crate) fn pack_states<T: Real>(packing: &Packing, states: &[T], packed: &mut [T]) {
+    let Packing { headdim, d_state, width, .. } = *packing;
+    for (state, packed) in states.chunks_exact(headdim * d_state).zip(packed.chunks_exact_mut(packing.state())) {
+        for (n, packed) in packed.chunks_exact_mut(width).enumerate() {
+            for (p, packed) in packed.iter_mut().enumerate() {
+                *packed = if p < headdim { state[p * d_state + n] } else { T::ZERO };
+            }
+        }
+    }
+}
+
+/// The reverse of [`pack_states`].
+pub(crate) fn unpack_states<T: Real>(packing: &Packing, packed: &[T], states: &mut [MaybeUninit<T>]) {
+    let Packing { headdim, d_state, width, .. } = *packing;
+    for (state, packed) in states.chunks_exact_mut(headdim * d_state).zip(packed.chunks_exact(packing.state())) {
+        for (p, state) in state.chunks_exact_mut(d_state).enumerate() {
+            for (n, state) in state.iter_mut().enumerate() {
+                state.write(packed[n * width + p]);
+            }
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Linear layers through the `gemm` crate: the projections around the core.
+
+use std::mem::MaybeUninit;
+
+use gemm::Parallelism;
+use pulp::{Simd, WithSimd};
+
+use super::matrix::Matrix;
+use super::parallel::{Threads, Unfilled};
+use super::real::Real;
+use super::simd;
+
+/// `x·Wᵀ + b`: weight (out, in), bias (out).
+#[derive(Debug, Clone, Copy)]
+pub struct Linear<'a, T> {
+    /// (out, in).
+    pub weight: &'a [T],
+    /// (out).
+    pub bias: Option<&'a [T]>,
+    /// Width of the input.
+    pub inputs: usize,
+}
+
+impl<T: Real> Linear<'_, T> {
+    /// Width of the output.
+    #[must_use]
+    pub fn outputs(&self) -> usize {
+        self.weight.len() / self.inputs
+    }
+
+    /// x (rows, in) -> (rows, out).
+    #[must_use]
+    pub fn forward(&self, x: &[T]) -> Vec<T> {
+        let rows = x.len() / self.inputs;
+        let mut y = product(Matrix::new(x, rows, self.inputs, self.inputs), self.matrix().transposed());
+        if let Some(bias) = self.bias {
+            for row in y.chunks_exact_mut(bias.len()) {
+                add(row, bias);
+            }
+        }
+        y
+    }
+
+    /// dy (rows, out) -> the gradient to x (rows, in).
+    #[must_use]
+    pub fn backward(&self, dy: &[T]) -> Vec<T> {
+        product(Matrix::new(dy, dy.len() / self.outputs(), self.outputs(), self.outputs()), self.matrix())
+    }
+
+    /// x (rows, in) and dy (rows, out) -> the gradients to weight and bias; that of a bias that isn't there is empty.
+    #[must_use]
+    pub fn backward_parameters(&self, x: &[T], dy: &[T]) -> (Vec<T>, Vec<T>) {
+        let rows = x.len() / self.inputs;
+        let dy = Matrix::new(dy, rows, self.outputs(), self.outputs());
+        let d_weight = product(dy.transposed(), Matrix::new(x, rows, self.inputs, self.inputs));
+        let d_bias = if self.bias.is_some() { simd::run(ColumnSums(dy)) } else { Vec::new() };
+        (d_weight, d_bias)
+    }
+
+    fn matrix(&self) -> Matrix<'_, T> {
+        Matrix::new(self.weight, self.outputs(), self.inputs, self.inputs)
+    }
+}
+
+#[inline]
+fn add<T: Real>(row: &mut [T], more: &[T]) {
+    for (x, &more) in row.iter_mut().zip(more) {
+        *x += more;
+    }
+}
+
+/// Sums of a matrix's columns, in f64.
+struct ColumnSums<'a, T>(Matrix<'a, T>);
+
+impl<T: Real> WithSimd for ColumnSums<'_, T> {
+    type Output = Vec<T>;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) -> Vec<T> {
+        let mut sums = vec![0.0; self.0.columns()];
+        for r in 0..self.0.rows() {
+            for (sum, x) in sums.iter_mut().zip(self.0.line(r)) {
+                *sum += x.to_f64();
+            }
+        }
+        sums.into_iter().map(T::from_f64).collect()
+    }
+}
+
+/// `left·right`, row by row, on all threads of the pool.
+pub(crate) fn product<T: Real>(left: Matrix<'_, T>, right: Matrix<'_, T>) -> Vec<T> {
+    let mut out = Unfilled::new(left.rows() * right.columns());
+    product_into(left, right, out.slots(), Threads::Many);
+    // SAFETY: filled by the product.
+    unsafe { out.filled() }
+}
+
+/// The same into `out`.
+pub(crate) fn product_into<T: Real>(
+    left: Matrix<'_, T>,
+    right: Matrix<'_, T>,
+    out: &mut [MaybeUninit<T>],
+    threads: Threads,
+) {
+    let (m, k, n) = (left.rows(), left.columns(), right.columns());
+    assert!(k == right.rows() && out.len() == m * n, "a product of matrices that don't fit");
+    let stride = |stride: usize| stride.cast_signed();
+    let parallelism = match threads {
+        Threads::Many => Parallelism::Rayon(rayon::current_num_threads()),
+        Threads::One => Parallelism::None,
+    };
+    // SAFETY: both matrices lie in their slices, `out` holds m·n elements, and is only written: beta is not used.
+    unsafe {
+        gemm::gemm(
+            m,
+            n,
+            k,
+            out.as_mut_ptr().cast::<T>(),
+            1,
+            stride(n),
+            false,
+            left.data.as_ptr(),
+            stride(left.column),
+            stride(left.row),
+            right.data.as_ptr(),
+            stride(right.column),
+            stride(right.row),
+            T::ZERO,
+            T::ONE,
+            false,
+            false,
+            false,
+            parallelism,
+        );
+    }
+}

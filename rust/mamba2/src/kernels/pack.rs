@@ -1,0 +1,161 @@
+//! From rows of the input projection to what the heads of a superblock read: convolved, by head and group, with Δ.
+
+use std::ops::Range;
+
+use pulp::{Simd, WithSimd};
+
+use super::conv::{RawColumns, Taps, convolve};
+use super::core::{Columns, Core, Packing, Sequence};
+use super::parallel::{Shared, Threads};
+use super::real::Real;
+use super::scratch::{Workspace, room};
+use super::simd;
+use super::ssd::{CHUNK, Scores};
+use super::ssd_backward::transpose;
+use super::matrix::Matrix;
+
+/// One sequence, ready to be packed.
+#[derive(Clone, Copy)]
+pub(crate) struct Packer<'a, T> {
+    pub(crate) core: &'a Core<'a, T>,
+    pub(crate) columns: &'a Columns,
+    pub(crate) packing: &'a Packing,
+    pub(crate) taps: &'a Taps<'a, T>,
+    pub(crate) sequence: &'a Sequence<'a, T>,
+    pub(crate) raw: RawColumns<'a, T>,
+}
+
+impl<T: Real> Packer<'_, T> {
+    /// Packs the superblock `tokens` into x, b, c, `b_transposed`, scores and dt of `scratch`; for a backward also
+    /// `c_transposed` and slopes.
+    pub(crate) fn pack(&self, tokens: Range<usize>, backward: bool, threads: Threads, scratch: &mut Workspace<T>) {
+        let Packing { nheads, ngroups, d_state, width, state_stride, .. } = *self.packing;
+        let count = tokens.len();
+        let nchunks = count.div_ceil(CHUNK);
+        let across = if backward { ngroups * nchunks * d_state * CHUNK } else { 0 };
+        let slopes = if backward { count * self.core.dims.conv_dim } else { 0 };
+        let packed = Packed {
+            x: Shared::new(room(&mut scratch.x, nheads * count * width)),
+            b: Shared::new(room(&mut scratch.b, ngroups * count * state_stride)),
+            c: Shared::new(room(&mut scratch.c, ngroups * count * state_stride)),
+            b_transposed: Shared::new(room(&mut scratch.b_transposed, ngroups * nchunks * d_state * CHUNK)),
+            c_transposed: Shared::new(room(&mut scratch.c_transposed, across)),
+            scores: Shared::new(room(&mut scratch.scores, ngroups * nchunks * CHUNK * CHUNK)),
+            dt: Shared::new(room(&mut scratch.dt, nheads * count)),
+            slopes: Shared::new(room(&mut scratch.slopes, slopes)),
+        };
+        threads.each(nchunks, |chunk| {
+            simd::run(PackChunk { packer: self, start: tokens.start, count, nchunks, chunk, backward, packed });
+        });
+    }
+}
+
+/// Where a superblock is packed; each chunk fills its part.
+#[derive(Clone, Copy)]
+struct Packed<'a, T> {
+    x: Shared<'a, T>,
+    b: Shared<'a, T>,
+    c: Shared<'a, T>,
+    b_transposed: Shared<'a, T>,
+    c_transposed: Shared<'a, T>,
+    scores: Shared<'a, T>,
+    dt: Shared<'a, T>,
+    slopes: Shared<'a, T>,
+}
+
+struct PackChunk<'a, T> {
+    packer: &'a Packer<'a, T>,
+    start: usize,
+    count: usize,
+    nchunks: usize,
+    chunk: usize,
+    backward: bool,
+    packed: Packed<'a, T>,
+}
+
+impl<T: Real> WithSimd for PackChunk<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let rows = self.chunk * CHUNK..((self.chunk + 1) * CHUNK).min(self.count);
+        let mut line = vec![T::ZERO; self.packer.core.dims.conv_dim];
+        for t in rows.clone() {
+            self.convolved::<S>(t, &mut line);
+            self.scatter(t, &line);
+            self.step_sizes::<S>(t);
+        }
+        for group in 0..self.packer.packing.ngroups {
+            self.scores(simd, group, &rows);
+        }
+    }
+}
+
+impl<T: Real> PackChunk<'_, T> {
+    #[inline(always)]
+    fn convolved<S: Simd>(&self, t: usize, line: &mut [T]) {
+        convolve::<S, T>(self.packer.taps, &self.packer.raw, self.start + t, line);
+        if self.backward {
+            // SAFETY: each token's slopes are accessed here alone.
+            let slopes = unsafe { self.packed.slopes.part(t * line.len()..(t + 1) * line.len()) };
+            for (x, slope) in line.iter_mut().zip(slopes) {
+                (*x, *slope) = x.silu_and_slope::<S>();
+            }
+        } else {
+            for x in line {
+                *x = x.silu::<S>();
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn scatter(&self, t: usize, line: &[T]) {
+        let Packing { headdim, width, ngroups, d_state, state_stride, .. } = *self.packer.packing;
+        let (x, bc) = line.split_at(self.packer.core.dims.d_ssm);
+        let (b, c) = bc.split_at(ngroups * d_state);
+        let parts = [(self.packed.x, x, headdim, width), (self.packed.b, b, d_state, state_stride), (self.packed.c, c, d_state, state_stride)];
+        for (to, from, size, padded) in parts {
+            for (at, from) in from.chunks_exact(size).enumerate() {
+                let start = (at * self.count + t) * padded;
+                // SAFETY: each token's rows are accessed here alone.
+                let to = unsafe { to.part(start..start + padded) };
+                to[..size].copy_from_slice(from);
+                to[size..].fill(T::ZERO);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn step_sizes<S: Simd>(&self, t: usize) {
+        let Packer { core, columns, sequence, .. } = *self.packer;
+        let raw = &sequence.row(self.start + t)[columns.dt.clone()];
+        for (head, (&raw, &bias)) in raw.iter().zip(core.params.dt_bias).enumerate() {
+            let at = head * self.count + t;
+            // SAFETY: each token's Δ is accessed here alone.
+            let dt = unsafe { self.packed.dt.part(at..at + 1) };
+            dt[0] = core.step_size::<S>(raw, bias);
+        }
+    }
+
+    #[inline(always)]
+    fn scores<S: Simd>(&self, simd: S, group: usize, rows: &Range<usize>) {
+        let Packing { d_state, state_stride, .. } = *self.packer.packing;
+        let tokens = rows.len();
+        let from = (group * self.count + rows.start) * state_stride;
+        let (across, square) = (d_state * CHUNK, CHUNK * CHUNK);
+        let at = group * self.nchunks + self.chunk;
+        // SAFETY: these are of this chunk alone, whose rows have been written.
+        unsafe {
+            let b = &*self.packed.b.part(from..from + tokens * state_stride);
+            let c = &*self.packed.c.part(from..from + tokens * state_stride);
+            let b_transposed = self.packed.b_transposed.part(at * across..(at + 1) * across);
+            transpose(Matrix::new(b, tokens, d_state, state_stride), d_state, b_transposed);
+            if self.backward {
+                let c_transposed = self.packed.c_transposed.part(at * across..(at + 1) * across);
+                transpose(Matrix::new(c, tokens, d_state, state_stride), d_state, c_transposed);
+            }
+            let scores = self.packed.scores.part(at * square..(at + 1) * square);
+            Scores { tokens, c, b_transposed, d_state, state_stride, scores }.with_simd(simd);
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Work cut by the problem's shape, never by the number of threads, and memory that several tasks fill.
+
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+/// Whether the parts of a piece of work may run at once. Their results don't depend on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Threads {
+    /// All of the pool.
+    Many,
+    /// The caller's own: the work is itself a part of parallel work.
+    One,
+}
+
+impl Threads {
+    /// Runs `work` for each number below `count`.
+    pub(crate) fn each(self, count: usize, work: impl Fn(usize) + Send + Sync) {
+        match self {
+            Self::Many if count > 1 => (0..count).into_par_iter().with_max_len(1).for_each(work),
+            _ => (0..count).for_each(work),
+        }
+    }
+}
+
+/// A slice that several tasks write at once, each its own elements.
+pub(crate) struct Shared<'a, T> {
+    start: *mut T,
+    len: usize,
+    slice: PhantomData<&'a mut [T]>,
+}
+
+impl<T> Clone for Shared<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Shared<'_, T> {}
+
+// SAFETY: who takes a part promises that nobody else does.
+unsafe impl<T: Send> Send for Shared<'_, T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for Shared<'_, T> {}
+
+impl<'a, T> Shared<'a, T> {
+    pub(crate) fn new(slice: &'a mut [T]) -> Self {
+        Self { start: slice.as_mut_ptr(), len: slice.len(), slice: PhantomData }
+    }
+
+    /// The elements of `range`.
+    ///
+    /// # Safety
+    /// No two parts that live at the same time overlap.
+    #[inline(always)]
+    pub(crate) unsafe fn part(&self, range: Range<usize>) -> &'a mut [T] {
+        assert!(range.start <= range.end && range.end <= self.len, "a part beyond its slice");
+        // SAFETY: it lies in the slice, which outlives 'a, and by the caller's promise nobody else has it.
+        unsafe { std::slice::from_raw_parts_mut(self.start.add(range.start), range.len()) }
+    }
+}
+
+/// Room for `len` elements that are all written before they are read: zeroing it first would cost as much as a pass over it.
+pub(crate) struct Unfilled<T>(Box<[MaybeUninit<T>]>);
+
+impl<T: Copy> Unfilled<T> {
+    pub(crate) fn new(len: usize) -> Self {
+        Self(Box::new_uninit_slice(len))
+    }
+
+    /// The elements, to be written.
+    pub(crate) fn slots(&mut self) -> &mut [MaybeUninit<T>] {
+        &mut self.0
+    }
+
+    /// # Safety
+    /// Every element has been written.
+    pub(crate) unsafe fn filled(self) -> Vec<T> {
+        // SAFETY: by the caller's promise.
+        unsafe { self.0.assume_init() }.into_vec()
+    }
+}

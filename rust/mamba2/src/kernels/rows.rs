@@ -1,0 +1,65 @@
+//! Sums along rows, in lanes, so that they vectorise and their order is fixed.
+
+use super::real::Real;
+
+const LANES: usize = 16;
+
+/// `Σ aᵢ·bᵢ`.
+#[inline(always)]
+pub(crate) fn dot<T: Real>(a: &[T], b: &[T]) -> T {
+    sum(a, b, T::ZERO, |a, b| a * b)
+}
+
+/// The same in f64.
+#[inline(always)]
+pub(crate) fn dot_wide<T: Real>(a: &[T], b: &[T]) -> f64 {
+    sum(a, b, 0.0, |a, b| a.to_f64() * b.to_f64())
+}
+
+/// `Σ aᵢ·bᵢ·cᵢ` in f64.
+#[inline(always)]
+pub(crate) fn dot3_wide<T: Real>(a: &[T], b: &[T], c: &[T]) -> f64 {
+    let mut sums = [0.0; LANES];
+    let (blocks_a, rest_a) = a.as_chunks::<LANES>();
+    let (blocks_b, rest_b) = b.as_chunks::<LANES>();
+    let (blocks_c, rest_c) = c.as_chunks::<LANES>();
+    for ((a, b), c) in blocks_a.iter().zip(blocks_b).zip(blocks_c) {
+        for i in 0..LANES {
+            sums[i] += a[i].to_f64() * b[i].to_f64() * c[i].to_f64();
+        }
+    }
+    for (((sum, &a), &b), &c) in sums.iter_mut().zip(rest_a).zip(rest_b).zip(rest_c) {
+        *sum += a.to_f64() * b.to_f64() * c.to_f64();
+    }
+    total(sums)
+}
+
+#[inline(always)]
+fn sum<T: Real, R: Real>(a: &[T], b: &[T], zero: R, product: impl Fn(T, T) -> R) -> R {
+    let mut sums = [zero; LANES];
+    let len = a.len().min(b.len());
+    let (blocks_a, rest_a) = a[..len].as_chunks::<LANES>();
+    let (blocks_b, rest_b) = b[..len].as_chunks::<LANES>();
+    for (a, b) in blocks_a.iter().zip(blocks_b) {
+        for ((sum, &a), &b) in sums.iter_mut().zip(a).zip(b) {
+            *sum += product(a, b);
+        }
+    }
+    for ((sum, &a), &b) in sums.iter_mut().zip(rest_a).zip(rest_b) {
+        *sum += product(a, b);
+    }
+    total(sums)
+}
+
+/// The sum of the lanes, by halves.
+#[inline(always)]
+fn total<T: Real>(mut sums: [T; LANES]) -> T {
+    let mut half = LANES / 2;
+    while half > 0 {
+        for i in 0..half {
+            sums[i] += sums[i + half];
+        }
+        half /= 2;
+    }
+    sums[0]
+}

@@ -1,0 +1,85 @@
+//! Memory that calls reuse: what one superblock needs.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::Mutex;
+
+use super::real::Real;
+use super::ssd_backward::{GroupGradients, HeadScratch};
+
+/// Buffers of one sequence at work. Each grows to what was asked of it and keeps what it held.
+#[derive(Debug, Default)]
+pub struct Workspace<T> {
+    /// (nheads, tokens, width).
+    pub(crate) x: Vec<T>,
+    /// (ngroups, tokens, `state_stride`).
+    pub(crate) b: Vec<T>,
+    /// (ngroups, tokens, `state_stride`).
+    pub(crate) c: Vec<T>,
+    /// (ngroups, nchunks, `d_state`, CHUNK).
+    pub(crate) b_transposed: Vec<T>,
+    /// (ngroups, nchunks, `d_state`, CHUNK).
+    pub(crate) c_transposed: Vec<T>,
+    /// (ngroups, nchunks, CHUNK, CHUNK).
+    pub(crate) scores: Vec<T>,
+    /// (nheads, tokens).
+    pub(crate) dt: Vec<T>,
+    /// (nheads, tokens, width).
+    pub(crate) y: Vec<T>,
+    /// (nheads, `d_state`, width).
+    pub(crate) states: Vec<T>,
+    /// (tokens, `conv_dim`): slopes of the SiLU after the convolution.
+    pub(crate) slopes: Vec<T>,
+    /// (nheads, tokens, width).
+    pub(crate) dx: Vec<T>,
+    /// (nheads, tokens).
+    pub(crate) d_dt: Vec<T>,
+    /// (ngroups, tokens, `state_stride`).
+    pub(crate) db: Vec<T>,
+    /// (ngroups, tokens, `state_stride`).
+    pub(crate) dc: Vec<T>,
+    /// One for each group of heads that is a task.
+    pub(crate) tasks: Vec<(GroupGradients<T>, HeadScratch<T>)>,
+}
+
+/// The first `len` elements of `buffer`, which grows if it has fewer.
+pub(crate) fn room<T: Real>(buffer: &mut Vec<T>, len: usize) -> &mut [T] {
+    if buffer.len() < len {
+        buffer.resize(len, T::ZERO);
+    }
+    &mut buffer[..len]
+}
+
+/// A workspace from the pool, which it goes back to.
+pub(crate) struct Scratch<T: Real>(Box<Workspace<T>>);
+
+/// Workspaces that nobody uses.
+pub type Pool<T> = Mutex<Vec<Box<Workspace<T>>>>;
+
+impl<T: Real> Scratch<T> {
+    pub(crate) fn take() -> Self {
+        Self(T::pool().try_lock().ok().and_then(|mut pool| pool.pop()).unwrap_or_default())
+    }
+}
+
+impl<T: Real> Drop for Scratch<T> {
+    fn drop(&mut self) {
+        // A pool that is in use, or was when this process was forked, loses the workspace: nothing waits for it.
+        if let Ok(mut pool) = T::pool().try_lock() {
+            pool.push(std::mem::take(&mut self.0));
+        }
+    }
+}
+
+impl<T: Real> Deref for Scratch<T> {
+    type Target = Workspace<T>;
+
+    fn deref(&self) -> &Workspace<T> {
+        &self.0
+    }
+}
+
+impl<T: Real> DerefMut for Scratch<T> {
+    fn deref_mut(&mut self) -> &mut Workspace<T> {
+        &mut self.0
+    }
+}

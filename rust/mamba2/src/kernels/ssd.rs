@@ -1,0 +1,314 @@
+//! The scan in its chunked form (paper, section 6; docs/mamba2.md, "Chunked"), one head over the chunks of a superblock.
+//!
+//! Blocks are packed: a head's tokens are rows of x, one after the other, padded to whole vectors; its state is (d_state, headdim), so
+//! that the channels of a head are the vectors of every product.
+
+use pulp::{Simd, WithSimd};
+
+use super::math::Math;
+use super::matrix::Matrix;
+use super::real::Real;
+use super::tile::{MAX_PANEL, OnPanels, OnTiles, Tile, on_panels, on_tiles};
+
+/// Tokens of a chunk.
+pub(crate) const CHUNK: usize = 64;
+
+/// A matrix between the tokens of one chunk, rows of CHUNK elements.
+pub(crate) type Square<T> = [T; CHUNK * CHUNK];
+
+/// `C·Bᵀ` of one chunk and group: what every head of the group shares. Only the part at and below the diagonal is used.
+pub(crate) struct Scores<'a, T> {
+    pub(crate) tokens: usize,
+    /// (tokens, padded `d_state`).
+    pub(crate) c: &'a [T],
+    /// (`d_state`, CHUNK): the transpose of B.
+    pub(crate) b_transposed: &'a [T],
+    pub(crate) d_state: usize,
+    pub(crate) state_stride: usize,
+    /// (tokens, CHUNK).
+    pub(crate) scores: &'a mut [T],
+}
+
+impl<T: Real> WithSimd for Scores<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(mut self, simd: S) {
+        let width = super::real::padded::<T>(self.tokens);
+        on_panels(simd, width, &mut self);
+    }
+}
+
+impl<S: Simd, T: Real> OnPanels<S, T> for Scores<'_, T> {
+    #[inline(always)]
+    fn panel<const W: usize>(&mut self, simd: S, column: usize) {
+        struct Work<'a, T> {
+            c: Matrix<'a, T>,
+            b: Matrix<'a, T>,
+            column: usize,
+            scores: &'a mut [T],
+        }
+        impl<S: Simd, T: Real, const W: usize> OnTiles<S, T, W> for Work<'_, T> {
+            #[inline(always)]
+            fn tile<const R: usize>(&mut self, simd: S, row: usize) {
+                if self.column >= row + R {
+                    return; // above the diagonal
+                }
+                let mut tile = Tile::<S, T, R, W>::zero(simd);
+                tile.add_product(self.c, row, self.b, self.column, 0..self.b.rows());
+                tile.store(self.scores, CHUNK, row, self.column);
+            }
+        }
+        let c = Matrix::new(self.c, self.tokens, self.d_state, self.state_stride);
+        let b = Matrix::new(self.b_transposed, self.d_state, CHUNK, CHUNK);
+        on_tiles::<S, T, W>(simd, self.tokens, &mut Work { c, b, column, scores: self.scores });
+    }
+}
+
+/// The decays of one head over one chunk.
+pub(crate) struct Decays<T> {
+    /// From each token's predecessor to itself.
+    pub(crate) step: [T; CHUNK],
+    /// From before the chunk to each token.
+    pub(crate) from_start: [T; CHUNK],
+    /// From each token to the end of the chunk.
+    pub(crate) to_end: [T; CHUNK],
+    /// Over the whole chunk.
+    pub(crate) total: T,
+}
+
+impl<T: Real> Decays<T> {
+    /// Products of the single steps, in f64: a difference of cumulative sums would lose the digits of `dA_log`.
+    #[inline(always)]
+    pub(crate) fn new<S: Simd>(dt: &[T], a: T) -> Self {
+        let zeros = [T::ZERO; CHUNK];
+        let mut steps = [0.0; CHUNK];
+        for (step, dt) in steps.iter_mut().zip(dt) {
+            *step = Math::exp::<S>(dt.to_f64() * a.to_f64());
+        }
+        let mut decays = Self { step: zeros, from_start: zeros, to_end: zeros, total: T::ONE };
+        let (mut from_start, mut to_end) = (1.0, 1.0);
+        for (t, &step) in steps[..dt.len()].iter().enumerate() {
+            from_start *= step;
+            decays.step[t] = T::from_f64(step);
+            decays.from_start[t] = T::from_f64(from_start);
+        }
+        for (t, &step) in steps[..dt.len()].iter().enumerate().rev() {
+            decays.to_end[t] = T::from_f64(to_end);
+            to_end *= step;
+        }
+        decays.total = T::from_f64(from_start);
+        decays
+    }
+}
+
+/// Makes row i of the decays between tokens from row i − 1, in place: `between[j]` leads from token j to token i.
+#[inline(always)]
+pub(crate) fn next_row<T: Real>(between: &mut [T; CHUNK], i: usize, step: T) {
+    for between in &mut between[..i] {
+        *between *= step;
+    }
+    between[i] = T::ONE;
+}
+
+/// One head over the tokens of a superblock: its outputs, and its state carried on.
+pub(crate) struct HeadForward<'a, T> {
+    pub(crate) tokens: usize,
+    pub(crate) d_state: usize,
+    /// Elements from one row of B or C to the next.
+    pub(crate) state_stride: usize,
+    /// Padded headdim: elements from one row of x, y and the state to the next.
+    pub(crate) width: usize,
+    /// (tokens, width).
+    pub(crate) x: &'a [T],
+    /// (tokens, `state_stride`).
+    pub(crate) b: &'a [T],
+    /// (tokens, `state_stride`).
+    pub(crate) c: &'a [T],
+    /// (nchunks, CHUNK, CHUNK), see [`Scores`].
+    pub(crate) scores: &'a [T],
+    /// (tokens): Δ.
+    pub(crate) dt: &'a [T],
+    pub(crate) a: T,
+    /// D, where the head has one; 0 where it has one for each channel.
+    pub(crate) skip: T,
+    /// (`d_state`, width).
+    pub(crate) state: &'a mut [T],
+    /// False: the state is zero, whatever it holds.
+    pub(crate) started: bool,
+    /// False: nobody asks for the state after the last token.
+    pub(crate) carry: bool,
+    /// (tokens, width).
+    pub(crate) y: &'a mut [T],
+}
+
+impl<T: Real> WithSimd for HeadForward<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let mut weights: Square<T> = [T::ZERO; CHUNK * CHUNK];
+        let mut started = self.started;
+        for start in (0..self.tokens).step_by(CHUNK) {
+            let tokens = CHUNK.min(self.tokens - start);
+            let dt = &self.dt[start..start + tokens];
+            let decays = Decays::new::<S>(dt, self.a);
+            let scores = &self.scores[start * CHUNK..];
+            let mut between = [T::ZERO; CHUNK];
+            for i in 0..tokens {
+                next_row(&mut between, i, decays.step[i]);
+                let row = &mut weights[i * CHUNK..][..=i];
+                for (((weight, &score), &between), &dt) in row.iter_mut().zip(&scores[i * CHUNK..]).zip(&between).zip(dt) {
+                    *weight = score * between * dt;
+                }
+                row[i] += self.skip;
+            }
+            let (from, to) = (start * self.width, (start + tokens) * self.width);
+            let rows = start * self.state_stride..;
+            on_panels(
+                simd,
+                self.width,
+                &mut ChunkForward {
+                    tokens,
+                    width: self.width,
+                    weights: Matrix::new(&weights, tokens, tokens, CHUNK),
+                    x: Matrix::new(&self.x[from..to], tokens, self.width, self.width),
+                    b: Matrix::new(&self.b[rows.clone()], tokens, self.d_state, self.state_stride),
+                    c: Matrix::new(&self.c[rows], tokens, self.d_state, self.state_stride),
+                    decays: &decays,
+                    dt,
+                    state: self.state,
+                    started,
+                    carry: self.carry || start + tokens < self.tokens,
+                    y: &mut self.y[from..to],
+                },
+            );
+            started = true;
+        }
+    }
+}
+
+/// One chunk of one head.
+struct ChunkForward<'a, T> {
+    tokens: usize,
+    width: usize,
+    weights: Matrix<'a, T>,
+    x: Matrix<'a, T>,
+    b: Matrix<'a, T>,
+    c: Matrix<'a, T>,
+    decays: &'a Decays<T>,
+    dt: &'a [T],
+    state: &'a mut [T],
+    started: bool,
+    carry: bool,
+    y: &'a mut [T],
+}
+
+impl<S: Simd, T: Real> OnPanels<S, T> for ChunkForward<'_, T> {
+    #[inline(always)]
+    fn panel<const W: usize>(&mut self, simd: S, column: usize) {
+        let state = Matrix::new(self.state, self.b.columns(), self.width, self.width);
+        on_tiles::<S, T, W>(
+            simd,
+            self.tokens,
+            &mut Outputs {
+                weights: self.weights,
+                x: self.x,
+                c: self.c,
+                state: self.started.then_some(state),
+                from_start: &self.decays.from_start,
+                column,
+                width: self.width,
+                y: self.y,
+            },
+        );
+        if self.carry {
+            let mut scaled = [T::ZERO; CHUNK * MAX_PANEL];
+            let weight = |t: usize| self.decays.to_end[t] * self.dt[t];
+            let panel = Tile::<S, T, 1, W>::width();
+            scale_panel(self.x, column, panel, weight, &mut scaled);
+            let old = self.started.then_some(self.decays.total);
+            carry::<S, T, W>(simd, old, self.b, &scaled, self.state, self.width, column);
+        }
+    }
+}
+
+/// `y = from_start ⊙ (C·S) + weights·x` on the tiles of a panel.
+struct Outputs<'a, T> {
+    weights: Matrix<'a, T>,
+    x: Matrix<'a, T>,
+    c: Matrix<'a, T>,
+    state: Option<Matrix<'a, T>>,
+    from_start: &'a [T; CHUNK],
+    column: usize,
+    width: usize,
+    y: &'a mut [T],
+}
+
+impl<S: Simd, T: Real, const W: usize> OnTiles<S, T, W> for Outputs<'_, T> {
+    #[inline(always)]
+    fn tile<const R: usize>(&mut self, simd: S, row: usize) {
+        let mut tile = Tile::<S, T, R, W>::zero(simd);
+        if let Some(state) = self.state {
+            tile.add_product(self.c, row, state, self.column, 0..state.rows());
+            tile.scale_rows(&self.from_start[row..]);
+        }
+        tile.add_lower(self.weights, row, self.x, self.column);
+        tile.store(self.y, self.width, row, self.column);
+    }
+}
+
+/// Copies a panel of `rows`, each row times its own factor.
+#[inline(always)]
+pub(crate) fn scale_panel<T: Real>(
+    rows: Matrix<'_, T>,
+    column: usize,
+    panel: usize,
+    factor: impl Fn(usize) -> T,
+    scaled: &mut [T; CHUNK * MAX_PANEL],
+) {
+    for t in 0..rows.rows() {
+        let factor = factor(t);
+        for (scaled, &x) in scaled[t * panel..][..panel].iter_mut().zip(&rows.line(t)[column..]) {
+            *scaled = x * factor;
+        }
+    }
+}
+
+/// `state = old · state + leftᵀ · scaled` on one panel; `old` None: the state is zero.
+#[inline(always)]
+pub(crate) fn carry<S: Simd, T: Real, const W: usize>(
+    simd: S,
+    old: Option<T>,
+    left: Matrix<'_, T>,
+    scaled: &[T; CHUNK * MAX_PANEL],
+    state: &mut [T],
+    width: usize,
+    column: usize,
+) {
+    struct Work<'a, T> {
+        old: Option<T>,
+        left: Matrix<'a, T>,
+        scaled: Matrix<'a, T>,
+        state: &'a mut [T],
+        width: usize,
+        column: usize,
+    }
+    impl<S: Simd, T: Real, const W: usize> OnTiles<S, T, W> for Work<'_, T> {
+        #[inline(always)]
+        fn tile<const R: usize>(&mut self, simd: S, row: usize) {
+            let mut tile = Tile::<S, T, R, W>::zero(simd);
+            if let Some(old) = self.old {
+                tile = Tile::load(simd, self.state, self.width, row, self.column);
+                tile.scale_rows(&[old; R]);
+            }
+            tile.add_product(self.left, row, self.scaled, 0, 0..self.scaled.rows());
+            tile.store(self.state, self.width, row, self.column);
+        }
+    }
+    let panel = Tile::<S, T, 1, W>::width();
+    let tokens = left.rows();
+    let left = left.transposed();
+    let scaled = Matrix::new(scaled, tokens, panel, panel);
+    on_tiles::<S, T, W>(simd, left.rows(), &mut Work { old, left, scaled, state, width, column });
+}
