@@ -2,4 +2,5 @@
 
 from benchmarks.cli import main
 
-main(prog_name="python -m benchmarks")
+if __name__ == "__main__":  # the fork server's children import this file, too
+    main(prog_name="python -m benchmarks")
