@@ -16,32 +16,26 @@ from benchmarks.results import Results
 from benchmarks.works import QUICK, WORKS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable
 
 _HERE = Path(__file__).parent
 RESULTS = _HERE / "results"
 DOCS = _HERE.parent / "docs"
 
 
-class _Names(click.ParamType):
-    """Names separated by commas, out of those that there are."""
+def _names(known: Iterable[str]) -> Callable[[click.Context, click.Parameter, str | None], list[str] | None]:
+    """Make a callback that splits an option at its commas, and refuses names that there aren't."""
 
-    name = "names"
-
-    def __init__(self, known: Sequence[str]) -> None:
-        self.known = known
-
-    def convert(
-        self, value: str | tuple[str, ...], param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, ...]:
-        """Split and check."""
-        if isinstance(value, tuple):
-            return value
-        names = tuple(name.strip() for name in value.split(","))
+    def split(ctx: click.Context, param: click.Parameter, value: str | None) -> list[str] | None:
+        if value is None:
+            return None
+        names = [name.strip() for name in value.split(",")]
         for name in names:
-            if name not in self.known:
-                self.fail(f"{name!r} is none of {', '.join(self.known)}", param, ctx)
+            if name not in known:
+                raise click.BadParameter(f"{name!r} is none of {', '.join(known)}", ctx, param)
         return names
+
+    return split
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -50,8 +44,8 @@ def main() -> None:
 
 
 @main.command()
-@click.option("--works", type=_Names(list(WORKS)), help="Works to do, separated by commas. Default: all.")
-@click.option("--contenders", type=_Names(list(CONTENDERS)), help="Who does them. Default: all.")
+@click.option("--works", callback=_names(WORKS), help="Works to do, separated by commas. Default: all.")
+@click.option("--contenders", callback=_names(CONTENDERS), help="Who does them. Default: all.")
 @click.option(
     "--rounds",
     type=click.IntRange(min=1),
@@ -68,8 +62,8 @@ def main() -> None:
 )
 def run(
     *,
-    works: tuple[str, ...] | None,
-    contenders: tuple[str, ...] | None,
+    works: list[str] | None,
+    contenders: list[str] | None,
     rounds: int,
     threads: int,
     quick: bool,
@@ -85,7 +79,7 @@ def run(
     whole = not (works or contenders or quick)
     path = RESULTS / f"{name or ('performance' if whole else 'quick' if quick else 'partial')}.json"
     effort = Effort(rounds=2, round_seconds=0.05, contender_seconds=2) if quick else Effort(rounds)
-    chosen = contenders or tuple(n for n in CONTENDERS if not (quick and n.endswith("-compile")))
+    chosen = contenders or [name for name in CONTENDERS if not (quick and name.endswith("-compile"))]
     console = Console()
     cores = os.cpu_count() or 1
     if threads > cores:

@@ -45,7 +45,7 @@ class ForeignTime:
 
 
 def machine_busy_seconds() -> float:
-    """Give the time that all cores together were not idle since the machine was started, stolen time included."""
+    """Give how long all cores together were busy since the machine was started, stolen time included."""
     return busy_ticks(Path("/proc/stat").read_text(encoding="ascii")) / os.sysconf("SC_CLK_TCK")
 
 

@@ -26,7 +26,9 @@ def plot_growth(results: Results, path: Path) -> None:
                 lengths, per_token = _curve(results, mode, name)
                 if lengths:
                     width = 2.5 if name == OURS else 1.2
-                    panel.plot(lengths, per_token, marker="o", markersize=3, linewidth=width, label=entry.title)
+                    panel.plot(
+                        lengths, per_token, marker="o", markersize=3, linewidth=width, label=entry.title
+                    )
             panel.set(title=title, xlabel="tokens", xscale="log", yscale="log")
             panel.set_xticks(
                 [*LENGTHS, *LONG_LENGTHS[-1:]], labels=[f"{n:,}" for n in (*LENGTHS, LONG_LENGTHS[-1])]

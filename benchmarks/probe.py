@@ -113,7 +113,11 @@ def _gemm_crate() -> Callable[[Product, DType], float] | None:
 
 def _torch_seconds(product: Product, dtype: DType) -> float:
     a = torch.ones(product.m, product.k, dtype=getattr(torch, dtype))
-    b = torch.ones(product.n, product.k, dtype=a.dtype).T if product.transposed else a.new_ones(product.k, product.n)
+    b = (
+        torch.ones(product.n, product.k, dtype=a.dtype).T
+        if product.transposed
+        else a.new_ones(product.k, product.n)
+    )
     out = a.new_empty(product.m, product.n).zero_()
     start = perf_counter()
     torch.mm(a, b, out=out)

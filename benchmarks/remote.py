@@ -15,7 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from multiprocessing.connection import Connection
 
-_PRELOADED = ["benchmarks.session", "benchmarks.probe", "benchmarks.contenders.hf", "benchmarks.contenders.tuned"]
+_PRELOADED = [
+    "benchmarks.session",
+    "benchmarks.probe",
+    "benchmarks.contenders.hf",
+    "torch._dynamo",
+    "torch._inductor.compile_fx",
+]
+"""Imported once, for all processes. None of these starts a thread."""
 
 _CONTEXT = get_context("forkserver")
 

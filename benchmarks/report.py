@@ -100,19 +100,21 @@ Microseconds per token of a block, batch 1.
 ![Time per token over the length of the sequence]({PICTURE})"""
 
 _BREAKDOWN = """\
-Milliseconds of each stage. Its bound is the greater of its FLOPs at the GEMM peak and of the bytes that it must
-read and write at the copy bandwidth; what stays in cache between stages can beat the latter."""
+Milliseconds of each stage. Its bound is the greater of its FLOPs at the GEMM peak and of the bytes that it
+must read and write at the copy bandwidth; what stays in cache between stages can beat the latter."""
 
 _HOW = """\
 ## How it is measured
 
-- Each contender runs in a process of its own, with the same parameters and input, and must first agree with ours
-  in output and gradients.
+- Each contender runs in a process of its own, with the same parameters and input, and must first agree with
+  ours in output and gradients.
 - Ours is timed from Python, from numpy arrays to numpy arrays: `m(u)`, `m.forward(u).backward(dy)`, `m.step`.
   PyTorch's is timed from tensors to tensors, forward in inference mode.
-- Rounds are interleaved and only one process computes at a time. Threads are woken before each round. A round in
-  which other processes took the cores is done again.
-- The GEMM peak is the best of a 2048³ product and of the block's own shapes, measured in every cycle of rounds.
-- *tuned* is `benchmarks/contenders/tuned_torch.py`, Mamba-2 in careful PyTorch; *transformers* is Hugging Face's
-  mixer; *twin* is this project's reference in PyTorch in its chunked form, made to be read and not to be fast.
-  *Compiled* is under `torch.compile` for the work's own shapes; compiling is not timed."""
+- Rounds are interleaved and only one process computes at a time. Threads are woken before each round. A round
+  in which other processes took the cores is done again.
+- The GEMM peak is the best of a 2048³ product and of the block's own shapes, measured in every cycle of
+  rounds.
+- *tuned* is `benchmarks/contenders/tuned_torch.py`, Mamba-2 in careful PyTorch; *transformers* is Hugging
+  Face's mixer at its fastest chunk size; *twin* is this project's reference in PyTorch in its chunked form,
+  made to be read and not to be fast. *Compiled* is under `torch.compile` for the work's own shapes; compiling
+  is not timed."""

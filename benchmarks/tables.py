@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,11 +15,11 @@ from benchmarks.targets import checks, ratio
 from benchmarks.works import LENGTHS, LONG_LENGTHS, WORKS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from benchmarks.results import Results
 
-ABSENT = "–"
+ABSENT = "-"
 
 
 @dataclass
@@ -66,7 +65,7 @@ def tables(results: Results) -> list[Table]:
 
 
 def times(results: Results) -> Table:
-    """Times of the contested works: the limit, ours, and each contender's with ours over it."""
+    """Give times of the contested works: the limit, ours, and each contender's with ours over it."""
     others = [name for name in _present(results) if name != OURS]
     headings = ["work", "limit", "ours", "of the limit", *(CONTENDERS[name].title for name in others)]
     table = Table("milliseconds, and ours over theirs", headings)
@@ -87,7 +86,7 @@ def times(results: Results) -> Table:
 
 
 def targets(results: Results) -> Table:
-    """Every target, what was measured, and whether it holds."""
+    """Give every target, what was measured, and whether it holds."""
     table = Table("targets", ["what", "target", "measured", ""])
     verdicts = {True: "pass", False: "FAIL", None: "not measured"}
     for check in checks(results):
@@ -98,7 +97,7 @@ def targets(results: Results) -> Table:
 
 
 def memory(results: Results) -> Table:
-    """Peak memory of every work."""
+    """Give peak memory of every work."""
     present = _present(results)
     table = Table("growth of peak memory, MiB", ["work", *(CONTENDERS[name].title for name in present)])
     for done in results.works:
@@ -113,10 +112,10 @@ def memory(results: Results) -> Table:
 
 
 def growth(results: Results) -> Table:
-    """Time per token as sequences grow."""
+    """Give time per token as sequences grow."""
     present = _present(results)
     headings = ["", "tokens", *(CONTENDERS[name].title for name in present)]
-    table = Table("microseconds per token of a block", headings, names=1)
+    table = Table("microseconds per token of a block", headings)
     for mode in ("forward", "forward+backward"):
         for length in (*LENGTHS, *LONG_LENGTHS):
             seconds = [results.seconds(f"{mode}-{length}", name) for name in present]
@@ -128,7 +127,7 @@ def growth(results: Results) -> Table:
 
 
 def breakdown(results: Results) -> Table:
-    """Our stages, each against its own bound."""
+    """Give our stages, each against its own bound."""
     table = Table("stages of ours, milliseconds", ["work", "stage", "ours", "bound", "of the bound"], names=2)
     for stage in results.stages:
         bound = bound_seconds(stage, WORKS[stage.work].tokens, results.peak)

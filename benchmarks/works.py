@@ -87,7 +87,9 @@ _ALL = [
     *(_block("forward+backward", seqlen) for seqlen in LENGTHS),
     _block("forward+backward", 2048, "float64"),
     Work("small-forward", "small forward", SMALL, "forward", batch=32, seqlen=64),
-    Work("small-forward+backward", "small forward + backward", SMALL, "forward+backward", batch=32, seqlen=64),
+    Work(
+        "small-forward+backward", "small forward + backward", SMALL, "forward+backward", batch=32, seqlen=64
+    ),
     Work("step", "one decode step of a block", BLOCK, "step", batch=1, seqlen=1),
     *(_block("forward", seqlen) for seqlen in LONG_LENGTHS),
     *(_block("forward+backward", seqlen) for seqlen in LONG_LENGTHS),

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class UnavailableError(Exception):
-    """This contender can't run here; the message says what it lacks."""
+    """A contender can't run here; the message says what it lacks."""
 
 
 class Contender(ABC):

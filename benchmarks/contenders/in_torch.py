@@ -125,4 +125,6 @@ def _need_compiler() -> None:
     try:
         cpp_builder.get_cpp_compiler()
     except exc.InvalidCxxCompiler as error:
-        raise UnavailableError("torch.compile needs a C++ compiler: install g++, or name one in CXX") from error
+        raise UnavailableError(
+            "torch.compile needs a C++ compiler: install g++, or name one in CXX"
+        ) from error

@@ -30,8 +30,11 @@ class Twin(TorchContender):
 
     def read_prompt(self, tokens: Tensor) -> State:
         """Give the state that a forward pass leaves."""
-        return self.model(tokens, return_state=True)[1]
+        _, state = self.model(tokens, return_state=True)
+        left: State = state
+        return left
 
     def step(self, u_t: Tensor, state: State) -> tuple[Tensor, State]:
         """Run one token."""
-        return self.model(u_t, state, return_state=True)
+        y, state = self.model(u_t, state, return_state=True)
+        return y, state
