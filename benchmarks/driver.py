@@ -142,8 +142,7 @@ class Driver:
 
     def break_down(self, rounds: int) -> None:
         """Time the stages of the works that are broken down, each at its best of so many rounds."""
-        for name in BROKEN_DOWN:
-            work = WORKS[name]
+        for work in (WORKS[done.work] for done in self.results.works if done.work in BROKEN_DOWN):
             backward = work.mode == "forward+backward"
             self.note(f"{work.title}: stages")
             best: dict[str, float] = {}
@@ -153,7 +152,7 @@ class Driver:
                     return
                 for stage, seconds in stages.items():
                     best[stage] = min(seconds, best.get(stage, seconds))
-            self.results.stages += [StageTime(name, stage, seconds) for stage, seconds in best.items()]
+            self.results.stages += [StageTime(work.name, stage, seconds) for stage, seconds in best.items()]
 
 
 def disagreements(results: Results) -> list[str]:

@@ -17,6 +17,7 @@ def plot_growth(results: Results, path: Path) -> None:
     """Draw time per token over seqlen, forward and forward with backward, as SVG."""
     import matplotlib as mpl  # noqa: PLC0415
     from matplotlib.figure import Figure  # noqa: PLC0415
+    from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter  # noqa: PLC0415
 
     with mpl.rc_context({"svg.hashsalt": "performance", "svg.fonttype": "none", "font.size": 9}):
         figure = Figure(figsize=(9, 3.6), layout="constrained")
@@ -30,10 +31,11 @@ def plot_growth(results: Results, path: Path) -> None:
                         lengths, per_token, marker="o", markersize=3, linewidth=width, label=entry.title
                     )
             panel.set(title=title, xlabel="tokens", xscale="log", yscale="log")
-            panel.set_xticks(
-                [*LENGTHS, *LONG_LENGTHS[-1:]], labels=[f"{n:,}" for n in (*LENGTHS, LONG_LENGTHS[-1])]
-            )
-            panel.minorticks_off()
+            panel.set_xticks([*LENGTHS, LONG_LENGTHS[-1]])
+            panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            for axis in (panel.xaxis, panel.yaxis):
+                axis.set_minor_locator(NullLocator())
+                axis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
             panel.grid(alpha=0.3)
         panels[0].set_ylabel("microseconds per token")
         handles, labels = panels[0].get_legend_handles_labels()

@@ -7,6 +7,7 @@ there at once, and each has threads, allocator and peak memory of its own.
 from __future__ import annotations
 
 import os
+import re
 import signal
 from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,9 @@ _PRELOADED = [
 """Imported once, for all processes. None of these starts a thread."""
 
 _CONTEXT = get_context("forkserver")
+
+_FOLDERS = re.compile(r"(?<!\S)/(?:[^\s/]+/)*")
+"""Folders before a file's name: they are the machine's business."""
 
 
 class RemoteError(Exception):
@@ -130,6 +134,6 @@ def _serve(pipe: Connection, make: Callable[..., Any], arguments: tuple[Any, ...
 def _one_line(error: Exception) -> str:
     from benchmarks.contenders import UnavailableError  # noqa: PLC0415
 
-    text = " ".join(str(error).split())
+    text = _FOLDERS.sub("", " ".join(str(error).split()))
     text = text if len(text) <= 200 else f"{text[:200]}…"
     return text if isinstance(error, UnavailableError) else f"{type(error).__name__}: {text}"

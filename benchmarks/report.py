@@ -32,7 +32,7 @@ def document(results: Results) -> str:
         "# Performance",
         "Written by `python -m benchmarks report` from the JSON of `make bench`; not edited by hand.",
         _where(results),
-        _what(results),
+        _what(),
         _section(tables.times(results), "## Times", _TIMES),
         _section(tables.targets(results), "## Targets", _TARGETS),
         _section(tables.memory(results), "## Peak memory", _MEMORY),
@@ -63,14 +63,13 @@ def _where(results: Results) -> str:
     return "\n".join(lines)
 
 
-def _what(results: Results) -> str:
-    small, step = SMALL.mixer, WORKS["small-forward"]
-    del results
+def _what() -> str:
+    small, work = SMALL.mixer, WORKS["small-forward"]
     return (
         f"The block is one mixer of mamba2-130m (d_model {BLOCK.d_model}, d_state {BLOCK.d_state}, headdim "
         f"{BLOCK.headdim}), batch 1. The small model is a forecaster of {SMALL.n_layer} layers (d_model "
-        f"{small.d_model}, d_state {small.d_state}, headdim {small.headdim}), batch {step.batch}, seqlen "
-        f"{step.seqlen}. fp32 where nothing else is said."
+        f"{small.d_model}, d_state {small.d_state}, headdim {small.headdim}), batch {work.batch}, seqlen "
+        f"{work.seqlen}. fp32 where nothing else is said."
     )
 
 

@@ -43,7 +43,7 @@ class Effort:
 
     rounds: int
     round_seconds: float = 0.25
-    contender_seconds: float = 15.0
+    contender_seconds: float = 10.0
 
 
 @dataclass

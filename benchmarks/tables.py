@@ -91,8 +91,9 @@ def targets(results: Results) -> Table:
     verdicts = {True: "pass", False: "FAIL", None: "not measured"}
     for check in checks(results):
         sign = "≥" if check.at_least else "≤"
-        target = f"{sign} {check.target:g}"
-        table.rows.append([check.title, target, _number(check.measured, ".3g"), verdicts[check.passed]])
+        form = ".2f" if check.target < 10 else ".0f"
+        target = f"{sign} {check.target:{form}}"
+        table.rows.append([check.title, target, _number(check.measured, form), verdicts[check.passed]])
     return table
 
 
