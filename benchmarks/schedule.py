@@ -24,7 +24,7 @@ LEAST_ROUNDS = 2
 """Rounds that a contender gets however slow it is."""
 
 TRIES = 3
-"""A contender gets at most so many times the rounds that are to count."""
+"""A contender gets at most so many times the rounds, and the seconds, that it would need undisturbed."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,10 @@ class _Tally:
         spent = sum(sum(done.seconds) for done in self.counted + self.disturbed)
         tired = spent > effort.contender_seconds
         wanted = min(effort.rounds, LEAST_ROUNDS) if tired else effort.rounds
-        return len(self.counted) < wanted and rounds < TRIES * wanted
+        exhausted = rounds >= TRIES * wanted or (
+            rounds >= wanted and spent > TRIES * effort.contender_seconds
+        )
+        return len(self.counted) < wanted and not exhausted
 
     def timing(self, effort: Effort) -> Timing:
         quiet = bool(self.counted)

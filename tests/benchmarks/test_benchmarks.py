@@ -175,6 +175,11 @@ def test_slow_contenders_get_fewer_rounds():
     assert done.rounds == 2
 
 
+def test_slow_contenders_are_not_tried_for_ever():
+    done = interleave({"a": lambda: Round([20.0], 0.9)}, Effort(8, contender_seconds=10), lambda: None)["a"]
+    assert (done.rounds, done.quiet) == (2, False)
+
+
 def test_busy_ticks_leave_out_idle_and_guest_times():
     stat = "cpu  100 10 50 9999 888 3 4 5 70 7\ncpu0 1 1 1 1 1 1 1 1 1 1\n"
     assert busy_ticks(stat) == 100 + 10 + 50 + 3 + 4 + 5
