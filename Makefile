@@ -4,10 +4,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 BUILT := $(VENV)/.built
+BENCH := $(VENV)/.bench
 SOURCES := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help setup parity test test-rust test-python lint fmt clean
+.PHONY: help setup parity bench test test-rust test-python lint fmt clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -24,8 +25,16 @@ $(BUILT): $(BIN)/maturin $(SOURCES)
 	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --release --locked --extras train,torch,test,lint
 	@touch $@
 
+$(BENCH): $(BUILT)
+	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --release --locked --extras bench
+	@touch $@
+
 parity: setup ## Compare the native model with its PyTorch twin, and train both on real data
 	$(BIN)/mamba2-bridge parity --out parity-results
+
+bench: $(BENCH) ## Time native, PyTorch and transformers against each other: docs/performance.md
+	$(BIN)/python -m benchmarks run
+	$(BIN)/python -m benchmarks report
 
 test: test-rust test-python ## Run all tests, Rust and Python
 
@@ -40,15 +49,15 @@ lint: setup ## Check formats, lints, types, stubs and documentation
 	cargo fmt --all --check
 	cargo clippy --release --locked --workspace --all-targets -- --deny warnings
 	RUSTDOCFLAGS='--deny warnings' cargo doc --release --locked --no-deps --package mamba2
-	$(BIN)/ruff check python tests
-	$(BIN)/ruff format --check python tests
+	$(BIN)/ruff check python tests benchmarks
+	$(BIN)/ruff format --check python tests benchmarks
 	$(BIN)/mypy
 	MYPYPATH=python $(BIN)/python -m mypy.stubtest mamba2_bridge._native
 
 fmt: setup ## Format the code
 	cargo fmt --all
-	$(BIN)/ruff format python tests
-	$(BIN)/ruff check --fix python tests
+	$(BIN)/ruff format python tests benchmarks
+	$(BIN)/ruff check --fix python tests benchmarks
 
 clean: ## Remove what was built, .venv included
 	cargo clean
