@@ -41,8 +41,8 @@ def test_a_step_is_a_forward_of_one_token(dtype):
     state = noisy_state(model, 3)
     y_t, after = model.step(u_t, state)
     out = model.forward(u_t[:, None], state)
-    assert np.array_equal(y_t, out.y[:, 0])
-    assert np.array_equal(after.ssm_state, out.state.ssm_state)
+    assert_close("y", y_t, out.y[:, 0], "value", dtype)
+    assert_close("ssm_state", after.ssm_state, out.state.ssm_state, "state", dtype)
     assert np.array_equal(after.conv_state, out.state.conv_state)
 
 

@@ -21,7 +21,7 @@ def training_step():
 
 
 def calls():
-    model, u = mb.Mamba2(CFG, "float32"), noise(2, 2000, 64, dtype="float32")
+    model, u = mb.Mamba2(CFG, "float32"), noise(2, 20_000, 64, dtype="float32")
     out = model.forward(u)
     return {
         "forward": lambda: model.forward(u),

@@ -4,6 +4,7 @@ mod arrays;
 mod config;
 mod errors;
 mod gradients;
+mod measure;
 mod model;
 mod optim;
 mod output;
@@ -12,7 +13,7 @@ mod state;
 
 use pyo3::prelude::*;
 
-/// Keeps freed memory: with the system's allocator, long sequences are dominated by page faults.
+/// Keeps freed memory (`runtime::loaded`): with the system's allocator, long sequences are dominated by page faults.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -23,6 +24,8 @@ mod _native {
     use crate::config::{ForecasterConfig, MixerConfig};
     #[pymodule_export]
     use crate::gradients::Gradients;
+    #[pymodule_export]
+    use crate::measure::{gemm_seconds, stage_seconds};
     #[pymodule_export]
     use crate::model::{Model, replace_folder, write_file};
     #[pymodule_export]

@@ -23,6 +23,9 @@ const FORKED_WAIT: Duration = Duration::from_secs(2);
 const STACK: usize = 64 << 20;
 
 const MAX_THREADS: usize = 1024;
+/// mimalloc's `mi_option_purge_delay`, which its bindings don't name: milliseconds until freed memory goes back to the system.
+const PURGE_DELAY: libmimalloc_sys::mi_option_t = 15;
+const NEVER: std::ffi::c_long = -1;
 /// Where Candle reads the size of its pool.
 const CANDLE_THREADS: &str = "CANDLE_NUM_THREADS";
 
@@ -59,6 +62,8 @@ pub fn get_num_threads() -> usize {
 /// where the next operation would wait for them forever.
 pub fn loaded() {
     LazyLock::force(&LOADED_BY);
+    // SAFETY: sets a number; nothing else of this process sets options of this copy of the allocator.
+    unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, NEVER) };
     let before = std::env::var_os(CANDLE_THREADS);
     // SAFETY: this runs once, while the module is imported and the GIL is held, so no other Python thread reads or
     // writes the environment.

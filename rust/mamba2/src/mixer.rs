@@ -132,7 +132,7 @@ impl Mamba2 {
         if self.fused {
             let Self { dims, in_proj, core, out_proj, .. } = self;
             let mixer = ops::Mixer { dims, options: CoreOptions::of(&self.config), in_proj, core, out_proj };
-            return Ok(ops::mixer(mixer, u, state)?);
+            return ops::mixer(mixer, u, state);
         }
         let state = state.map_or_else(zeros, |state| Ok(state.clone()))?;
         let zxbcdt = self.in_proj.forward(u)?; // (batch, seqlen, d_in_proj)

@@ -1,4 +1,5 @@
-//! Gradient flow made visible: one `tracing` event a parameter, at level DEBUG and target `mamba2::gradients`.
+//! Gradient flow made visible: one `tracing` event a parameter, at level DEBUG and target `mamba2::gradients`. And where the time
+//! goes: one span for each stage of the fused kernels, at level TRACE and target `mamba2::stages`.
 
 use candle_core::Tensor;
 use indexmap::IndexMap;
@@ -9,6 +10,17 @@ use crate::gradients::norm;
 
 /// Target of the events.
 pub const GRADIENTS: &str = "mamba2::gradients";
+
+/// Target of the spans.
+pub const STAGES: &str = "mamba2::stages";
+
+/// The span of a stage of the kernels, from here to the end of the block.
+macro_rules! stage {
+    ($name:literal) => {
+        tracing::trace_span!(target: $crate::trace::STAGES, $name).entered()
+    };
+}
+pub(crate) use stage;
 
 /// Reports layer, name and norm of each gradient. Costs nothing where no subscriber listens.
 pub(crate) fn gradients(gradients: &IndexMap<String, Tensor>) -> Result<()> {

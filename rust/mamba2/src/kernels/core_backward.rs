@@ -18,6 +18,7 @@ use super::simd;
 use super::ssd::CHUNK;
 use super::ssd_backward::{GroupBackward, HeadBackward, HeadSums};
 use crate::dims::Dims;
+use crate::trace::stage;
 
 /// Tasks that the heads of a group are cut into: each adds up gradients of B and C in buffers of its own.
 const TASKS: usize = 8;
@@ -235,7 +236,9 @@ impl<T: Real> Pass<'_, T> {
         let nsuperblocks = superblocks(sequence.seqlen).len();
         for (number, tokens) in superblocks(sequence.seqlen).enumerate().rev() {
             check(stop)?;
+            let conv = stage!("conv.again");
             packer.pack(tokens.clone(), true, self.threads, &mut scratch);
+            drop(conv);
             self.open(&tokens, &mut scratch, sums);
             let before = (number > 0 || sequence.ssm_state.is_some())
                 .then(|| &self.saved.states[(self.at * nsuperblocks + number) * packing.states()..][..packing.states()]);
@@ -285,6 +288,7 @@ impl<T: Real> Pass<'_, T> {
 
     /// Gate and norm: the gradient to the scan's output, packed into y, and those to z, z0 and x0.
     fn open(&self, tokens: &Range<usize>, scratch: &mut Workspace<T>, sums: &mut Sums) {
+        let _stage = stage!("norm.backward");
         let (count, packing) = (tokens.len(), &self.packing);
         let dy = Shared::new(room(&mut scratch.y, packing.nheads * count * packing.width));
         let nchunks = count.div_ceil(CHUNK);
@@ -311,6 +315,7 @@ impl<T: Real> Pass<'_, T> {
         scratch: &mut Workspace<T>,
         sums: &mut Sums,
     ) {
+        let _stage = stage!("scan.backward");
         let packing = &self.packing;
         let Workspace { x, b, c, b_transposed, c_transposed, scores, dt, y, states, dx, d_dt, db, dc, tasks, .. } = scratch;
         let (head, group, state) = (tokens * packing.width, tokens * packing.state_stride, packing.state());
@@ -431,6 +436,7 @@ impl<T: Real> Pass<'_, T> {
         scratch: &mut Workspace<T>,
         sums: &mut Sums,
     ) -> Vec<T> {
+        let _stage = stage!("conv.backward");
         let Dims { conv_dim, d_conv, nheads, .. } = self.core.dims;
         let count = tokens.len();
         let nchunks = count.div_ceil(CHUNK);

@@ -16,6 +16,7 @@ use super::simd;
 use super::ssd::{CHUNK, HeadForward};
 use super::pack::Packer;
 use crate::dims::Dims;
+use crate::trace::stage;
 
 /// What a core's forward gives.
 #[derive(Debug)]
@@ -119,6 +120,7 @@ impl<T: Real> Core<'_, T> {
     /// y of the forward pass that took `input` and left `saved`, made again.
     #[must_use]
     pub fn output_again(&self, input: &CoreInput<'_, T>, saved: &CoreSaved<T>) -> Vec<T> {
+        let _stage = stage!("norm.again");
         let tokens = input.batch * input.seqlen;
         let mut y = Unfilled::new(tokens * self.dims.d_inner);
         let out = Shared::new(y.slots());
@@ -178,7 +180,9 @@ impl<T: Real> Pass<'_, T> {
                 }
             }
             let last = tokens.end == seqlen;
+            let conv = stage!("conv");
             packer.pack(tokens.clone(), false, self.threads, &mut scratch);
+            drop(conv);
             self.scan(tokens.len(), started, !last || self.target.states.is_some(), &mut scratch);
             self.finish(tokens, &scratch);
             started = true;
@@ -203,6 +207,7 @@ impl<T: Real> Pass<'_, T> {
 
     /// The heads of a superblock, each over its tokens.
     fn scan(&self, tokens: usize, started: bool, carry: bool, scratch: &mut Workspace<T>) {
+        let _stage = stage!("scan");
         let packing = &self.packing;
         let Workspace { x, b, c, scores, dt, states, y, .. } = scratch;
         let (head, group) = (tokens * packing.width, tokens * packing.state_stride);
@@ -236,6 +241,7 @@ impl<T: Real> Pass<'_, T> {
 
     /// Gates and norms the tokens of a superblock.
     fn finish(&self, tokens: Range<usize>, scratch: &Workspace<T>) {
+        let _stage = stage!("norm");
         let start = tokens.start;
         let count = tokens.len();
         self.threads.each(count.div_ceil(CHUNK), |chunk| {

@@ -7,6 +7,7 @@ mod gated_norm;
 pub mod linear;
 pub mod math;
 mod matrix;
+pub mod measure;
 mod pack;
 mod parallel;
 pub mod real;

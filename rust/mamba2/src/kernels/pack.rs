@@ -26,7 +26,7 @@ pub(crate) struct Packer<'a, T> {
 }
 
 impl<T: Real> Packer<'_, T> {
-    /// Packs the superblock `tokens` into x, b, c, `b_transposed`, scores and dt of `scratch`; for a backward also
+    /// Packs the superblock `tokens` into x, b, c, scores and dt of `scratch`; for a backward also `b_transposed`,
     /// `c_transposed` and slopes.
     pub(crate) fn pack(&self, tokens: Range<usize>, backward: bool, threads: Threads, scratch: &mut Workspace<T>) {
         let Packing { nheads, ngroups, d_state, width, state_stride, .. } = *self.packing;
@@ -38,7 +38,7 @@ impl<T: Real> Packer<'_, T> {
             x: Shared::new(room(&mut scratch.x, nheads * count * width)),
             b: Shared::new(room(&mut scratch.b, ngroups * count * state_stride)),
             c: Shared::new(room(&mut scratch.c, ngroups * count * state_stride)),
-            b_transposed: Shared::new(room(&mut scratch.b_transposed, ngroups * nchunks * d_state * CHUNK)),
+            b_transposed: Shared::new(room(&mut scratch.b_transposed, across)),
             c_transposed: Shared::new(room(&mut scratch.c_transposed, across)),
             scores: Shared::new(room(&mut scratch.scores, ngroups * nchunks * CHUNK * CHUNK)),
             dt: Shared::new(room(&mut scratch.dt, nheads * count)),
@@ -58,7 +58,7 @@ struct Packed<'a, T> {
     c: Shared<'a, T>,
     b_transposed: Shared<'a, T>,
     c_transposed: Shared<'a, T>,
-    scores: Shared<'a, T>,
+    scores: Shared<'a, f64>,
     dt: Shared<'a, T>,
     slopes: Shared<'a, T>,
 }
@@ -146,16 +146,26 @@ impl<T: Real> PackChunk<'_, T> {
         let at = group * self.nchunks + self.chunk;
         // SAFETY: these are of this chunk alone, whose rows have been written.
         unsafe {
-            let b = &*self.packed.b.part(from..from + tokens * state_stride);
-            let c = &*self.packed.c.part(from..from + tokens * state_stride);
-            let b_transposed = self.packed.b_transposed.part(at * across..(at + 1) * across);
-            transpose(Matrix::new(b, tokens, d_state, state_stride), d_state, b_transposed);
+            let rows = from..from + tokens * state_stride;
+            let matrix = |rows| Matrix::new(rows, tokens, d_state, state_stride);
+            let (b, c) = (matrix(&*self.packed.b.part(rows.clone())), matrix(&*self.packed.c.part(rows)));
             if self.backward {
-                let c_transposed = self.packed.c_transposed.part(at * across..(at + 1) * across);
-                transpose(Matrix::new(c, tokens, d_state, state_stride), d_state, c_transposed);
+                for (matrix, out) in [(b, &self.packed.b_transposed), (c, &self.packed.c_transposed)] {
+                    transpose(matrix, d_state, out.part(at * across..(at + 1) * across));
+                }
+            }
+            let mut wide_c = vec![0.0; tokens * d_state];
+            let mut wide_b = vec![0.0; across];
+            for (t, wide_c) in wide_c.chunks_exact_mut(d_state).enumerate() {
+                for (wide, c) in wide_c.iter_mut().zip(c.line(t)) {
+                    *wide = c.to_f64();
+                }
+                for (n, b) in b.line(t).iter().enumerate() {
+                    wide_b[n * CHUNK + t] = b.to_f64();
+                }
             }
             let scores = self.packed.scores.part(at * square..(at + 1) * square);
-            Scores { tokens, c, b_transposed, d_state, state_stride, scores }.with_simd(simd);
+            Scores { tokens, c: &wide_c, b_transposed: &wide_b, d_state, scores }.with_simd(simd);
         }
     }
 }

@@ -20,7 +20,7 @@ pub struct Workspace<T> {
     /// (ngroups, nchunks, `d_state`, CHUNK).
     pub(crate) c_transposed: Vec<T>,
     /// (ngroups, nchunks, CHUNK, CHUNK).
-    pub(crate) scores: Vec<T>,
+    pub(crate) scores: Vec<f64>,
     /// (nheads, tokens).
     pub(crate) dt: Vec<T>,
     /// (nheads, tokens, width).

@@ -7,7 +7,7 @@ use pulp::{Simd, WithSimd};
 
 use super::math::Math;
 use super::matrix::Matrix;
-use super::real::Real;
+use super::real::{Real, padded};
 use super::tile::{MAX_PANEL, OnPanels, OnTiles, Tile, on_panels, on_tiles};
 
 /// Tokens of a chunk.
@@ -16,59 +16,60 @@ pub(crate) const CHUNK: usize = 64;
 /// A matrix between the tokens of one chunk, rows of CHUNK elements.
 pub(crate) type Square<T> = [T; CHUNK * CHUNK];
 
-/// `C·Bᵀ` of one chunk and group: what every head of the group shares. Only the part at and below the diagonal is used.
-pub(crate) struct Scores<'a, T> {
+/// `C·Bᵀ` of one chunk and group, what every head of the group shares, in f64: with Δ and D it may nearly cancel, and the norm would
+/// show what it lost. Only the part at and below the diagonal is used.
+pub(crate) struct Scores<'a> {
     pub(crate) tokens: usize,
-    /// (tokens, padded `d_state`).
-    pub(crate) c: &'a [T],
+    /// (tokens, `d_state`).
+    pub(crate) c: &'a [f64],
     /// (`d_state`, CHUNK): the transpose of B.
-    pub(crate) b_transposed: &'a [T],
+    pub(crate) b_transposed: &'a [f64],
     pub(crate) d_state: usize,
-    pub(crate) state_stride: usize,
     /// (tokens, CHUNK).
-    pub(crate) scores: &'a mut [T],
+    pub(crate) scores: &'a mut [f64],
 }
 
-impl<T: Real> WithSimd for Scores<'_, T> {
+impl WithSimd for Scores<'_> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(mut self, simd: S) {
-        let width = super::real::padded::<T>(self.tokens);
-        on_panels(simd, width, &mut self);
+        on_panels::<S, f64, _>(simd, padded::<f64>(self.tokens), &mut self);
     }
 }
 
-impl<S: Simd, T: Real> OnPanels<S, T> for Scores<'_, T> {
+impl<S: Simd> OnPanels<S, f64> for Scores<'_> {
     #[inline(always)]
     fn panel<const W: usize>(&mut self, simd: S, column: usize) {
-        struct Work<'a, T> {
-            c: Matrix<'a, T>,
-            b: Matrix<'a, T>,
+        struct Work<'a> {
+            c: Matrix<'a, f64>,
+            b: Matrix<'a, f64>,
             column: usize,
-            scores: &'a mut [T],
+            scores: &'a mut [f64],
         }
-        impl<S: Simd, T: Real, const W: usize> OnTiles<S, T, W> for Work<'_, T> {
+        impl<S: Simd, const W: usize> OnTiles<S, f64, W> for Work<'_> {
             #[inline(always)]
             fn tile<const R: usize>(&mut self, simd: S, row: usize) {
                 if self.column >= row + R {
                     return; // above the diagonal
                 }
-                let mut tile = Tile::<S, T, R, W>::zero(simd);
+                let mut tile = Tile::<S, f64, R, W>::zero(simd);
                 tile.add_product(self.c, row, self.b, self.column, 0..self.b.rows());
                 tile.store(self.scores, CHUNK, row, self.column);
             }
         }
-        let c = Matrix::new(self.c, self.tokens, self.d_state, self.state_stride);
+        let c = Matrix::new(self.c, self.tokens, self.d_state, self.d_state);
         let b = Matrix::new(self.b_transposed, self.d_state, CHUNK, CHUNK);
-        on_tiles::<S, T, W>(simd, self.tokens, &mut Work { c, b, column, scores: self.scores });
+        on_tiles::<S, f64, W>(simd, self.tokens, &mut Work { c, b, column, scores: self.scores });
     }
 }
 
 /// The decays of one head over one chunk.
 pub(crate) struct Decays<T> {
+    /// Δ of each token.
+    pub(crate) dt: [f64; CHUNK],
     /// From each token's predecessor to itself.
-    pub(crate) step: [T; CHUNK],
+    pub(crate) step: [f64; CHUNK],
     /// From before the chunk to each token.
     pub(crate) from_start: [T; CHUNK],
     /// From each token to the end of the chunk.
@@ -81,21 +82,25 @@ impl<T: Real> Decays<T> {
     /// Products of the single steps, in f64: a difference of cumulative sums would lose the digits of `dA_log`.
     #[inline(always)]
     pub(crate) fn new<S: Simd>(dt: &[T], a: T) -> Self {
-        let zeros = [T::ZERO; CHUNK];
-        let mut steps = [0.0; CHUNK];
-        for (step, dt) in steps.iter_mut().zip(dt) {
-            *step = Math::exp::<S>(dt.to_f64() * a.to_f64());
+        let mut decays = Self {
+            dt: [0.0; CHUNK],
+            step: [0.0; CHUNK],
+            from_start: [T::ZERO; CHUNK],
+            to_end: [T::ZERO; CHUNK],
+            total: T::ONE,
+        };
+        for ((step, wide), dt) in decays.step.iter_mut().zip(&mut decays.dt).zip(dt) {
+            *wide = dt.to_f64();
+            *step = Math::exp::<S>(*wide * a.to_f64());
         }
-        let mut decays = Self { step: zeros, from_start: zeros, to_end: zeros, total: T::ONE };
         let (mut from_start, mut to_end) = (1.0, 1.0);
-        for (t, &step) in steps[..dt.len()].iter().enumerate() {
-            from_start *= step;
-            decays.step[t] = T::from_f64(step);
+        for t in 0..dt.len() {
+            from_start *= decays.step[t];
             decays.from_start[t] = T::from_f64(from_start);
         }
-        for (t, &step) in steps[..dt.len()].iter().enumerate().rev() {
+        for t in (0..dt.len()).rev() {
             decays.to_end[t] = T::from_f64(to_end);
-            to_end *= step;
+            to_end *= decays.step[t];
         }
         decays.total = T::from_f64(from_start);
         decays
@@ -104,11 +109,11 @@ impl<T: Real> Decays<T> {
 
 /// Makes row i of the decays between tokens from row i − 1, in place: `between[j]` leads from token j to token i.
 #[inline(always)]
-pub(crate) fn next_row<T: Real>(between: &mut [T; CHUNK], i: usize, step: T) {
+pub(crate) fn next_row(between: &mut [f64; CHUNK], i: usize, step: f64) {
     for between in &mut between[..i] {
         *between *= step;
     }
-    between[i] = T::ONE;
+    between[i] = 1.0;
 }
 
 /// One head over the tokens of a superblock: its outputs, and its state carried on.
@@ -126,7 +131,7 @@ pub(crate) struct HeadForward<'a, T> {
     /// (tokens, `state_stride`).
     pub(crate) c: &'a [T],
     /// (nchunks, CHUNK, CHUNK), see [`Scores`].
-    pub(crate) scores: &'a [T],
+    pub(crate) scores: &'a [f64],
     /// (tokens): Δ.
     pub(crate) dt: &'a [T],
     pub(crate) a: T,
@@ -154,14 +159,15 @@ impl<T: Real> WithSimd for HeadForward<'_, T> {
             let dt = &self.dt[start..start + tokens];
             let decays = Decays::new::<S>(dt, self.a);
             let scores = &self.scores[start * CHUNK..];
-            let mut between = [T::ZERO; CHUNK];
+            let mut between = [0.0; CHUNK];
             for i in 0..tokens {
                 next_row(&mut between, i, decays.step[i]);
                 let row = &mut weights[i * CHUNK..][..=i];
-                for (((weight, &score), &between), &dt) in row.iter_mut().zip(&scores[i * CHUNK..]).zip(&between).zip(dt) {
-                    *weight = score * between * dt;
+                let terms = scores[i * CHUNK..].iter().zip(&between).zip(&decays.dt);
+                for (weight, ((&score, &between), &dt)) in row.iter_mut().zip(terms) {
+                    *weight = T::from_f64(score * between * dt);
                 }
-                row[i] += self.skip;
+                row[i] = T::from_f64(scores[i * CHUNK + i] * decays.dt[i] + self.skip.to_f64());
             }
             let (from, to) = (start * self.width, (start + tokens) * self.width);
             let rows = start * self.state_stride..;

@@ -47,7 +47,7 @@ pub(crate) struct HeadBackward<'a, T> {
     pub(crate) b_transposed: &'a [T],
     /// (nchunks, `d_state`, CHUNK).
     pub(crate) c_transposed: &'a [T],
-    pub(crate) scores: &'a [T],
+    pub(crate) scores: &'a [f64],
     pub(crate) dt: &'a [T],
     pub(crate) a: T,
     pub(crate) skip: T,
@@ -149,23 +149,23 @@ impl<T: Real> HeadBackward<'_, T> {
         let mut d_weights: Square<T> = [T::ZERO; CHUNK * CHUNK];
         on_panels(simd, padded::<T>(tokens), &mut Products { left: dy, right: x_transposed, depth: self.headdim, out: &mut d_weights });
         let mut weights: Square<T> = [T::ZERO; CHUNK * CHUNK];
-        let mut between = [T::ZERO; CHUNK];
+        let mut between = [0.0; CHUNK];
         let mut d_skip = T::ZERO;
         for i in 0..tokens {
             next_row(&mut between, i, decays.step[i]);
             let (row, n) = (i * CHUNK, i + 1);
             d_skip += d_weights[row + i];
-            let (between, dt) = (&between[..n], &dt[..n]);
+            let (between, dt) = (&between[..n], &decays.dt[..n]);
             let scores = &self.scores[chunk * CHUNK * CHUNK + row..][..n];
             let d_scores = &mut self.shared.scores[chunk * CHUNK * CHUNK + row..][..n];
             let (weights, d_weights) = (&mut weights[row..][..n], &mut d_weights[row..][..n]);
             for j in 0..n {
-                let decay = between[j] * dt[j];
-                weights[j] = scores[j] * decay;
-                d_scores[j] += d_weights[j] * decay;
-                d_weights[j] = d_weights[j] * scores[j] * between[j];
+                let pair = scores[j] * between[j];
+                weights[j] = T::from_f64(pair * dt[j]);
+                d_scores[j] += d_weights[j] * T::from_f64(between[j] * dt[j]);
+                d_weights[j] = d_weights[j] * T::from_f64(pair);
             }
-            weights[i] += self.skip;
+            weights[i] = T::from_f64(scores[i] * dt[i] + self.skip.to_f64());
         }
         sums.skip += d_skip.to_f64();
         let d_dt = &mut self.d_dt[from..from + tokens];

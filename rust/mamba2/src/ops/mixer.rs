@@ -18,7 +18,9 @@ use crate::kernels::linear::Linear as LinearKernel;
 use crate::kernels::real::Real;
 use crate::kernels::step::StepInput;
 use crate::linear::Linear;
+use crate::memory::reserve;
 use crate::state::State;
+use crate::trace::stage;
 
 impl CoreOptions {
     /// Those of a configuration.
@@ -33,6 +35,14 @@ impl CoreOptions {
     }
 }
 
+/// The value of an expression that is a stage of its own.
+macro_rules! timed {
+    ($name:literal, $work:expr) => {{
+        let _stage = stage!($name);
+        $work
+    }};
+}
+
 /// A mixer's sizes, options and parameters.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mixer<'a> {
@@ -45,10 +55,17 @@ pub(crate) struct Mixer<'a> {
 
 /// u (batch, seqlen, `d_model`) and the state before it -> y of u's shape and the state after the last token.
 /// batch and seqlen are at least 1. Differentiable in every tensor.
-pub(crate) fn mixer(mixer: Mixer<'_>, u: &Tensor, state: Option<&State>) -> Result<(Tensor, State)> {
+pub(crate) fn mixer(mixer: Mixer<'_>, u: &Tensor, state: Option<&State>) -> crate::Result<(Tensor, State)> {
+    let (batch, seqlen, _) = u.dims3()?;
     match u.dtype() {
-        DType::F32 => run::<f32>(mixer, u, state),
-        _ => run::<f64>(mixer, u, state),
+        DType::F32 => {
+            check_memory::<f32>(mixer.dims, batch, seqlen)?;
+            Ok(run::<f32>(mixer, u, state)?)
+        }
+        _ => {
+            check_memory::<f64>(mixer.dims, batch, seqlen)?;
+            Ok(run::<f64>(mixer, u, state)?)
+        }
     }
 }
 
@@ -124,6 +141,20 @@ fn run<T: Real + WithDType>(mixer: Mixer<'_>, u: &Tensor, state: Option<&State>)
     }
 }
 
+/// An error where a plain allocation of the largest results would end the process.
+fn check_memory<T>(dims: &Dims, batch: usize, seqlen: usize) -> crate::Result<()> {
+    let largest = [
+        ("what the input projection gives", vec![batch, seqlen, dims.d_in_proj]),
+        ("the state after the last token", dims.ssm_state_shape(batch).to_vec()),
+        ("the convolution's state after the last token", dims.conv_state_shape(batch).to_vec()),
+    ];
+    for (what, shape) in largest {
+        let elements = shape.iter().try_fold(1_usize, |product, &size| product.checked_mul(size));
+        drop(reserve::<T>(elements.unwrap_or(usize::MAX), what)?);
+    }
+    Ok(())
+}
+
 /// One call: its sizes, and its operands without the graph that made them.
 struct Call {
     dims: Dims,
@@ -161,18 +192,18 @@ impl Call {
     fn forward<T: Real + WithDType>(&self, wanted: Wanted) -> Result<Values<T>> {
         let numbers = self.numbers::<T>()?;
         let parts = Parts::new(self, &numbers)?;
-        let zxbcdt = parts.in_proj.forward(parts.u);
+        let zxbcdt = timed!("in_proj", parts.in_proj.forward(parts.u));
         interrupt::check()?;
         if let (1, false, Some(conv_state), Some(ssm_state)) = (self.seqlen, wanted.saved, parts.conv_state, parts.ssm_state) {
             let output = parts.core.step(&StepInput { batch: self.batch, zxbcdt: &zxbcdt, conv_state, ssm_state });
             let states = Some((output.conv_state, output.ssm_state));
-            return Ok(Values { y: parts.out_proj.forward(&output.y), states, saved: None });
+            return Ok(Values { y: timed!("out_proj", parts.out_proj.forward(&output.y)), states, saved: None });
         }
         let stop = interrupt::flag();
         let output = parts.core.forward(&parts.input(self, &zxbcdt), wanted, stop.as_deref());
         let output = output.map_err(interrupt::stopped)?;
         Ok(Values {
-            y: parts.out_proj.forward(&output.y),
+            y: timed!("out_proj", parts.out_proj.forward(&output.y)),
             states: output.conv_state.zip(output.ssm_state),
             saved: output.saved.map(|core| Saved { zxbcdt, core }),
         })
@@ -205,12 +236,12 @@ impl Call {
         let mut gradients: PerOperand<Vec<T>> = Default::default();
         if wanted(Operand::OutWeight) || wanted(Operand::OutBias) {
             let y = parts.core.output_again(&input, &saved.core);
-            let (weight, bias) = parts.out_proj.backward_parameters(&y, dy);
+            let (weight, bias) = timed!("out_proj.backward.weight", parts.out_proj.backward_parameters(&y, dy));
             gradients[Operand::OutWeight as usize] = Some(weight);
             gradients[Operand::OutBias as usize] = Some(bias);
             interrupt::check()?;
         }
-        let d_core = parts.out_proj.backward(dy);
+        let d_core = timed!("out_proj.backward.input", parts.out_proj.backward(dy));
         interrupt::check()?;
         let upstream = CoreUpstream {
             y: &d_core,
@@ -223,13 +254,14 @@ impl Call {
         let core = core.map_err(interrupt::stopped)?;
         drop(d_core);
         if wanted(Operand::InWeight) || wanted(Operand::InBias) {
-            let (weight, bias) = parts.in_proj.backward_parameters(parts.u, &core.zxbcdt);
+            let (weight, bias) =
+                timed!("in_proj.backward.weight", parts.in_proj.backward_parameters(parts.u, &core.zxbcdt));
             gradients[Operand::InWeight as usize] = Some(weight);
             gradients[Operand::InBias as usize] = Some(bias);
             interrupt::check()?;
         }
         if wanted(Operand::U) {
-            gradients[Operand::U as usize] = Some(parts.in_proj.backward(&core.zxbcdt));
+            gradients[Operand::U as usize] = Some(timed!("in_proj.backward.input", parts.in_proj.backward(&core.zxbcdt)));
         }
         let params = core.params;
         for (operand, gradient) in [
