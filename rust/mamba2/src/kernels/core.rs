@@ -125,22 +125,31 @@ impl<T: Real> Core<'_, T> {
         }
     }
 
-    /// Δ of the raw column `raw` of one token: clamp(softplus(raw + bias)), in f64.
+    /// Δ of one token's raw columns: clamp(softplus(raw + bias)), in f64.
     #[inline(always)]
-    pub(crate) fn step_size<S: Simd>(&self, raw: T, bias: T) -> T {
-        let dt = (raw.to_f64() + bias.to_f64()).softplus::<S>();
+    pub(crate) fn step_sizes<S: Simd>(&self, raw: &[T], out: &mut [T]) {
         let (low, high) = self.options.dt_limit;
-        let dt = if dt < low { low } else { dt };
-        T::from_f64(if dt > high { high } else { dt })
+        for ((out, raw), bias) in out.iter_mut().zip(raw).zip(self.params.dt_bias) {
+            let dt = (raw.to_f64() + bias.to_f64()).softplus::<S>();
+            let dt = if dt < low { low } else { dt };
+            *out = T::from_f64(if dt > high { high } else { dt });
+        }
     }
 
-    /// The slope of [`Core::step_size`]: clamp's is 1 at and inside the bounds.
+    /// The slopes of [`Core::step_sizes`]: clamp's is 1 at and inside the bounds.
     #[inline(always)]
-    pub(crate) fn step_slope<S: Simd>(&self, raw: T, bias: T) -> T {
-        let x = raw.to_f64() + bias.to_f64();
-        let dt = x.softplus::<S>();
+    pub(crate) fn step_slopes<S: Simd>(&self, raw: &[T], out: &mut [T]) {
         let (low, high) = self.options.dt_limit;
-        if dt < low || dt > high { T::ZERO } else { T::from_f64(x.softplus_slope::<S>()) }
+        let clamps = self.options.dt_limit != (0.0, f64::INFINITY);
+        for ((out, raw), bias) in out.iter_mut().zip(raw).zip(self.params.dt_bias) {
+            *out = T::from_f64((raw.to_f64() + bias.to_f64()).softplus_slope::<S>());
+        }
+        if clamps {
+            for ((out, raw), bias) in out.iter_mut().zip(raw).zip(self.params.dt_bias) {
+                let dt = (raw.to_f64() + bias.to_f64()).softplus::<S>();
+                *out = if dt < low || dt > high { T::ZERO } else { *out };
+            }
+        }
     }
 
     pub(crate) fn columns(&self) -> Columns {

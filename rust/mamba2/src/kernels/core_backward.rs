@@ -13,6 +13,7 @@ use super::core_forward::{CoreSaved, pack_states, unpack_states};
 use super::pack::Packer;
 use super::parallel::{Shared, Threads, Unfilled};
 use super::real::Real;
+use super::rows::copy;
 use super::scratch::{Scratch, Workspace, room};
 use super::simd;
 use super::ssd::CHUNK;
@@ -322,7 +323,9 @@ impl<T: Real> Pass<'_, T> {
         let nchunks = tokens.div_ceil(CHUNK);
         let (square, across) = (nchunks * CHUNK * CHUNK, nchunks * packing.d_state * CHUNK);
         let per_group = packing.nheads / packing.ngroups;
-        let size = per_group.div_ceil(TASKS);
+        // Where whole sequences are the tasks, one buffer for each group is enough.
+        let most = if self.threads == Threads::Many { TASKS } else { 1 };
+        let size = per_group.div_ceil(most);
         let per_task = per_group.div_ceil(size);
         let ntasks = packing.ngroups * per_task;
         if tasks.len() < ntasks {
@@ -344,6 +347,8 @@ impl<T: Real> Pass<'_, T> {
             room(&mut scratch.states, nchunks * state);
             room(&mut scratch.x_transposed, packing.headdim * CHUNK);
             room(&mut scratch.dy_transposed, packing.headdim * CHUNK);
+            room(&mut scratch.weights, CHUNK * CHUNK);
+            room(&mut scratch.d_weights, CHUNK * CHUNK);
             let g = task / per_task;
             let first = g * per_group + task % per_task * size;
             for at in first..(first + size).min((g + 1) * per_group) {
@@ -522,7 +527,7 @@ impl<T: Real> WithSimd for Open<'_, T> {
                 let from = (head * count + t) * packing.width;
                 // SAFETY: each token's rows are accessed here alone.
                 let dy = unsafe { dy.part(from..from + packing.width) };
-                dy[..packing.headdim].copy_from_slice(d_scan);
+                copy(&mut dy[..packing.headdim], d_scan);
                 dy[packing.headdim..].fill(T::ZERO);
             }
             for (columns, d) in [(&columns.z0, &d_z0), (&columns.x0, &d_x0), (&columns.z, &d_z)] {
@@ -609,7 +614,7 @@ impl<T: Real> Close<'_, T> {
         let (x, bc) = line.split_at_mut(pass.core.dims.d_ssm);
         for (head, x) in x.chunks_exact_mut(headdim).enumerate() {
             let from = (head * count + t) * width;
-            x.copy_from_slice(&scratch.dx[from..][..headdim]);
+            copy(x, &scratch.dx[from..][..headdim]);
             if let Some(skip) = pass.core.channel_skip() {
                 let (dy, input) = (&scratch.y[from..][..headdim], &scratch.x[from..][..headdim]);
                 add_scaled::<S, T>(&skip[head * headdim..], dy, x);
@@ -620,7 +625,7 @@ impl<T: Real> Close<'_, T> {
         }
         for (group, bc) in bc.chunks_exact_mut(d_state).enumerate() {
             let (from, group) = if group < ngroups { (&scratch.db, group) } else { (&scratch.dc, group - ngroups) };
-            bc.copy_from_slice(&from[(group * count + t) * state_stride..][..d_state]);
+            copy(bc, &from[(group * count + t) * state_stride..][..d_state]);
         }
         let slopes = &scratch.slopes[t * line.len()..];
         for (d, &slope) in line.iter_mut().zip(slopes) {
@@ -631,11 +636,11 @@ impl<T: Real> Close<'_, T> {
     /// Gradients to the raw columns of Δ at token `t`.
     #[inline(always)]
     fn step<S: Simd>(&mut self, t: usize, out: &mut [T]) {
-        let core = self.pass.core;
         let raw = &self.pass.sequence.row(self.start + t)[self.pass.columns.dt.clone()];
-        for (head, ((out, &raw), &bias)) in out.iter_mut().zip(raw).zip(core.params.dt_bias).enumerate() {
-            *out = self.scratch.d_dt[head * self.count + t] * core.step_slope::<S>(raw, bias);
-            self.sums.dt_bias[head] += *out;
+        self.pass.core.step_slopes::<S>(raw, out);
+        for (head, (out, sum)) in out.iter_mut().zip(&mut self.sums.dt_bias).enumerate() {
+            *out = *out * self.scratch.d_dt[head * self.count + t];
+            *sum += *out;
         }
     }
 }

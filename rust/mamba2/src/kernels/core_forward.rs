@@ -11,6 +11,7 @@ use super::conv::Taps;
 use super::core::{Columns, Core, CoreInput, Packing, Sequence, Stopped, check, superblocks};
 use super::parallel::{Shared, Threads, Unfilled};
 use super::real::Real;
+use super::rows::copy;
 use super::scratch::{Scratch, Workspace, room};
 use super::simd;
 use super::ssd::{CHUNK, HeadForward};
@@ -344,7 +345,7 @@ pub(crate) fn gated_mlp<S: Simd, T: Real>(z0: &[T], x0: &[T], out: &mut [T]) {
 #[inline(always)]
 pub(crate) fn gather<T: Real>(packing: &Packing, packed: &[T], tokens: usize, t: usize, row: &mut [T]) {
     for (head, row) in row.chunks_exact_mut(packing.headdim).enumerate() {
-        row.copy_from_slice(&packed[(head * tokens + t) * packing.width..][..packing.headdim]);
+        copy(row, &packed[(head * tokens + t) * packing.width..][..packing.headdim]);
     }
 }
 

@@ -1,13 +1,15 @@
 //! Linear layers through the `gemm` crate: the projections around the core.
 
 use std::mem::MaybeUninit;
+use std::ops::Range;
 
 use gemm::Parallelism;
 use pulp::{Simd, WithSimd};
 
 use super::matrix::Matrix;
-use super::parallel::{Threads, Unfilled};
+use super::parallel::{Shared, Threads, Unfilled};
 use super::real::Real;
+use super::rows::dot_fused;
 use super::simd;
 
 /// `x·Wᵀ + b`: weight (out, in), bias (out).
@@ -32,12 +34,27 @@ impl<T: Real> Linear<'_, T> {
     #[must_use]
     pub fn forward(&self, x: &[T]) -> Vec<T> {
         let rows = x.len() / self.inputs;
+        if rows <= FEW_ROWS {
+            return self.forward_few(x);
+        }
         let mut y = product(Matrix::new(x, rows, self.inputs, self.inputs), self.matrix().transposed());
         if let Some(bias) = self.bias {
             for row in y.chunks_exact_mut(bias.len()) {
                 add(row, bias);
             }
         }
+        y
+    }
+
+    /// The same for few rows: each weight is read once and serves all of them.
+    fn forward_few(&self, x: &[T]) -> Vec<T> {
+        let (rows, outputs) = (x.len() / self.inputs, self.outputs());
+        let mut y = vec![T::ZERO; rows * outputs];
+        let shared = Shared::new(&mut y);
+        Threads::Many.each(outputs.div_ceil(OUTPUTS), |task| {
+            let part = task * OUTPUTS..((task + 1) * OUTPUTS).min(outputs);
+            simd::run(FewRows { linear: *self, x, part, y: shared });
+        });
         y
     }
 
@@ -59,6 +76,37 @@ impl<T: Real> Linear<'_, T> {
 
     fn matrix(&self) -> Matrix<'_, T> {
         Matrix::new(self.weight, self.outputs(), self.inputs, self.inputs)
+    }
+}
+
+/// Rows up to which a product is bound by reading the weights.
+const FEW_ROWS: usize = 4;
+
+/// Outputs of a task over few rows.
+const OUTPUTS: usize = 256;
+
+struct FewRows<'a, T> {
+    linear: Linear<'a, T>,
+    x: &'a [T],
+    part: Range<usize>,
+    y: Shared<'a, T>,
+}
+
+impl<T: Real> WithSimd for FewRows<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Linear { weight, bias, inputs } = self.linear;
+        for at in self.part {
+            let weight = &weight[at * inputs..][..inputs];
+            for (row, x) in self.x.chunks_exact(inputs).enumerate() {
+                let to = row * self.linear.outputs() + at;
+                // SAFETY: each output is accessed by one task alone.
+                let y = unsafe { self.y.part(to..to + 1) };
+                y[0] = dot_fused::<S, T>(weight, x) + bias.map_or(T::ZERO, |bias| bias[at]);
+            }
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use super::conv::{RawColumns, Taps, convolve};
 use super::core::{Columns, Core, Packing, Sequence};
 use super::parallel::{Shared, Threads};
 use super::real::Real;
+use super::rows::copy;
 use super::scratch::{Workspace, room};
 use super::simd;
 use super::ssd::{CHUNK, Scores};
@@ -80,10 +81,11 @@ impl<T: Real> WithSimd for PackChunk<'_, T> {
     fn with_simd<S: Simd>(self, simd: S) {
         let rows = self.chunk * CHUNK..((self.chunk + 1) * CHUNK).min(self.count);
         let mut line = vec![T::ZERO; self.packer.core.dims.conv_dim];
+        let mut dt = vec![T::ZERO; self.packer.packing.nheads];
         for t in rows.clone() {
             self.convolved::<S>(t, &mut line);
             self.scatter(t, &line);
-            self.step_sizes::<S>(t);
+            self.step_sizes::<S>(t, &mut dt);
         }
         for group in 0..self.packer.packing.ngroups {
             self.scores(simd, group, &rows);
@@ -119,21 +121,21 @@ impl<T: Real> PackChunk<'_, T> {
                 let start = (at * self.count + t) * padded;
                 // SAFETY: each token's rows are accessed here alone.
                 let to = unsafe { to.part(start..start + padded) };
-                to[..size].copy_from_slice(from);
+                copy(&mut to[..size], from);
                 to[size..].fill(T::ZERO);
             }
         }
     }
 
     #[inline(always)]
-    fn step_sizes<S: Simd>(&self, t: usize) {
+    fn step_sizes<S: Simd>(&self, t: usize, line: &mut [T]) {
         let Packer { core, columns, sequence, .. } = *self.packer;
-        let raw = &sequence.row(self.start + t)[columns.dt.clone()];
-        for (head, (&raw, &bias)) in raw.iter().zip(core.params.dt_bias).enumerate() {
+        core.step_sizes::<S>(&sequence.row(self.start + t)[columns.dt.clone()], line);
+        for (head, &dt) in line.iter().enumerate() {
             let at = head * self.count + t;
             // SAFETY: each token's Δ is accessed here alone.
-            let dt = unsafe { self.packed.dt.part(at..at + 1) };
-            dt[0] = core.step_size::<S>(raw, bias);
+            let to = unsafe { self.packed.dt.part(at..at + 1) };
+            to[0] = dt;
         }
     }
 

@@ -1,4 +1,6 @@
-//! Sums along rows, in lanes, so that they vectorise and their order is fixed.
+//! Copies and sums along rows; sums in lanes, so that they vectorise and their order is fixed.
+
+use pulp::Simd;
 
 use super::real::Real;
 
@@ -10,7 +12,28 @@ pub(crate) fn dot<T: Real>(a: &[T], b: &[T]) -> T {
     sum(a, b, T::ZERO, |a, b| a * b)
 }
 
-/// The same in f64.
+/// The same of long rows: four vectors at a time, fused where the machine can.
+#[inline(always)]
+pub(crate) fn dot_fused<S: Simd, T: Real>(a: &[T], b: &[T]) -> T {
+    const WIDE: usize = 2 * LANES;
+    let mut sums = [T::ZERO; WIDE];
+    let len = a.len().min(b.len());
+    let (blocks_a, rest_a) = a[..len].as_chunks::<WIDE>();
+    let (blocks_b, rest_b) = b[..len].as_chunks::<WIDE>();
+    for (a, b) in blocks_a.iter().zip(blocks_b) {
+        for i in 0..WIDE {
+            sums[i] = a[i].fma::<S>(b[i], sums[i]);
+        }
+    }
+    let (low, high) = sums.split_at(LANES);
+    let mut sums: [T; LANES] = std::array::from_fn(|i| low[i] + high[i]);
+    for (i, (&a, &b)) in rest_a.iter().zip(rest_b).enumerate() {
+        sums[i % LANES] += a * b;
+    }
+    total(sums)
+}
+
+/// `Σ aᵢ·bᵢ` in f64.
 #[inline(always)]
 pub(crate) fn dot_wide<T: Real>(a: &[T], b: &[T]) -> f64 {
     sum(a, b, 0.0, |a, b| a.to_f64() * b.to_f64())
@@ -62,4 +85,17 @@ fn total<T: Real>(mut sums: [T; LANES]) -> T {
         half /= 2;
     }
     sums[0]
+}
+
+/// `to` = `from`, for the short rows of a head: a call of the library's copy would cost more than they do.
+#[inline(always)]
+pub(crate) fn copy<T: Real>(to: &mut [T], from: &[T]) {
+    let (to_blocks, to_rest) = to.as_chunks_mut::<LANES>();
+    let (from_blocks, from_rest) = from.as_chunks::<LANES>();
+    for (to, from) in to_blocks.iter_mut().zip(from_blocks) {
+        *to = *from;
+    }
+    for (to, &from) in to_rest.iter_mut().zip(from_rest) {
+        *to = from;
+    }
 }

@@ -8,7 +8,7 @@ use pulp::{Simd, WithSimd};
 use super::matrix::Matrix;
 use super::real::{Real, padded};
 use super::rows::dot;
-use super::ssd::{CHUNK, Decays, Square, carry, next_row, scale_panel};
+use super::ssd::{CHUNK, Decays, carry, next_row, scale_panel};
 use super::tile::{MAX_PANEL, OnPanels, OnTiles, Tile, on_panels, on_tiles};
 
 /// What a head's backward needs room for.
@@ -20,6 +20,10 @@ pub(crate) struct HeadScratch<T> {
     pub(crate) x_transposed: Vec<T>,
     /// (headdim, CHUNK).
     pub(crate) dy_transposed: Vec<T>,
+    /// (CHUNK, CHUNK): weights between tokens.
+    pub(crate) weights: Vec<T>,
+    /// (CHUNK, CHUNK): their gradients.
+    pub(crate) d_weights: Vec<T>,
 }
 
 /// Gradients that the heads of a task add up, for every chunk of the superblock.
@@ -146,9 +150,8 @@ impl<T: Real> HeadBackward<'_, T> {
         let of_chunk = chunk * self.d_state * CHUNK;
 
         // Between the tokens of the chunk.
-        let mut d_weights: Square<T> = [T::ZERO; CHUNK * CHUNK];
-        on_panels(simd, padded::<T>(tokens), &mut Products { left: dy, right: x_transposed, depth: self.headdim, out: &mut d_weights });
-        let mut weights: Square<T> = [T::ZERO; CHUNK * CHUNK];
+        let (weights, d_weights) = (&mut self.scratch.weights[..], &mut self.scratch.d_weights[..]);
+        on_panels(simd, padded::<T>(tokens), &mut Products { left: dy, right: x_transposed, depth: self.headdim, out: d_weights });
         let mut between = [0.0; CHUNK];
         let mut d_skip = T::ZERO;
         for i in 0..tokens {
@@ -169,7 +172,7 @@ impl<T: Real> HeadBackward<'_, T> {
         }
         sums.skip += d_skip.to_f64();
         let d_dt = &mut self.d_dt[from..from + tokens];
-        let mut d_log = crossings(&d_weights, dt, d_dt);
+        let mut d_log = crossings(d_weights, dt, d_dt);
 
         // Through the states before and after the chunk.
         let mut kept = [T::ZERO; CHUNK]; // what each token adds to the state after the chunk, times its gradient
@@ -235,7 +238,7 @@ impl<T: Real> HeadBackward<'_, T> {
             simd,
             self.width,
             &mut ChunkBackward {
-                weights: Matrix::new(&weights, tokens, tokens, CHUNK).transposed(),
+                weights: Matrix::new(weights, tokens, tokens, CHUNK).transposed(),
                 dy,
                 b: right(&self.b[from * self.state_stride..]),
                 c: right(&self.c[from * self.state_stride..]),
@@ -256,7 +259,7 @@ impl<T: Real> HeadBackward<'_, T> {
 /// `d_pairs[i, j]` is the gradient to the logarithm of the weight between tokens i ≥ j, over `dt[j]`. The log decay of token k lies
 /// between all pairs j < k ≤ i.
 #[inline(always)]
-fn crossings<T: Real>(d_pairs: &Square<T>, dt: &[T], d_dt: &mut [T]) -> [f64; CHUNK] {
+fn crossings<T: Real>(d_pairs: &[T], dt: &[T], d_dt: &mut [T]) -> [f64; CHUNK] {
     let tokens = dt.len();
     let mut padded_dt = [T::ZERO; CHUNK];
     padded_dt[..tokens].copy_from_slice(dt);
@@ -316,7 +319,7 @@ struct Products<'a, T> {
     left: Matrix<'a, T>,
     right: Matrix<'a, T>,
     depth: usize,
-    out: &'a mut Square<T>,
+    out: &'a mut [T],
 }
 
 impl<S: Simd, T: Real> OnPanels<S, T> for Products<'_, T> {

@@ -6,9 +6,10 @@ use pulp::{Simd, WithSimd};
 
 use super::core::Core;
 use super::core_forward::gated_mlp;
+use super::math::Math;
 use super::parallel::{Shared, Threads, Unfilled};
 use super::real::Real;
-use super::rows::dot;
+use super::rows::dot_fused;
 use super::simd;
 use crate::dims::Dims;
 
@@ -49,6 +50,7 @@ impl<T: Real> Core<'_, T> {
         let mut ssm_state = Unfilled::new(input.ssm_state.len());
         let mut activated = vec![T::ZERO; batch * conv_dim];
         let mut y = vec![T::ZERO; batch * d_inner];
+        let mut dt = vec![T::ZERO; batch * nheads];
         for at in 0..batch {
             let history = conv_dim * (d_conv - 1);
             simd::run(Convolve {
@@ -57,6 +59,7 @@ impl<T: Real> Core<'_, T> {
                 history: &input.conv_state[at * history..][..history],
                 after: &mut conv_state.slots()[at * history..][..history],
                 out: &mut activated[at * conv_dim..][..conv_dim],
+                dt: &mut dt[at * nheads..][..nheads],
             });
         }
         let (a, per_sequence) = (self.a(), nheads.div_ceil(HEADS));
@@ -71,10 +74,10 @@ impl<T: Real> Core<'_, T> {
                 let (after, y) = unsafe { (after.part(state.clone()), out.part(channels..channels + self.dims.headdim)) };
                 simd::run(StepHead {
                     core: self,
-                    row: &input.zxbcdt[at * self.dims.d_in_proj..][..self.dims.d_in_proj],
                     activated: &activated[at * conv_dim..][..conv_dim],
                     head,
                     a: a[head],
+                    dt: dt[at * nheads + head],
                     before: &input.ssm_state[state],
                     after,
                     y,
@@ -95,6 +98,7 @@ struct Convolve<'a, T> {
     history: &'a [T],
     after: &'a mut [MaybeUninit<T>],
     out: &'a mut [T],
+    dt: &'a mut [T],
 }
 
 impl<T: Real> WithSimd for Convolve<'_, T> {
@@ -121,15 +125,16 @@ impl<T: Real> WithSimd for Convolve<'_, T> {
         for x in self.out.iter_mut() {
             *x = x.silu::<S>();
         }
+        self.core.step_sizes::<S>(&self.row[self.core.columns().dt], self.dt);
     }
 }
 
 struct StepHead<'a, T> {
     core: &'a Core<'a, T>,
-    row: &'a [T],
     activated: &'a [T],
     head: usize,
     a: T,
+    dt: T,
     /// (headdim, `d_state`).
     before: &'a [T],
     after: &'a mut [MaybeUninit<T>],
@@ -147,8 +152,8 @@ impl<T: Real> WithSimd for StepHead<'_, T> {
         let x = &self.activated[head * headdim..][..headdim];
         let b = &self.activated[d_ssm + group * d_state..][..d_state];
         let c = &self.activated[d_ssm + (ngroups + group) * d_state..][..d_state];
-        let dt = core.step_size::<S>(self.row[core.columns().dt.start + head], core.params.dt_bias[head]);
-        let decay = (dt * self.a).exp::<S>();
+        let dt = self.dt;
+        let decay = T::from_f64(Math::exp::<S>(dt.to_f64() * self.a.to_f64()));
         let rows = self.before.chunks_exact(d_state).zip(self.after.chunks_exact_mut(d_state));
         for (p, ((before, after), (y, &x))) in rows.zip(self.y.iter_mut().zip(x)).enumerate() {
             let scaled = dt * x;
@@ -158,7 +163,7 @@ impl<T: Real> WithSimd for StepHead<'_, T> {
             // SAFETY: written above.
             let state = unsafe { after.assume_init_ref() };
             let skip = core.channel_skip().map_or(core.skip(head), |skip| skip[head * headdim + p]);
-            *y = skip.fma::<S>(x, dot(state, c));
+            *y = skip.fma::<S>(x, dot_fused::<S, T>(state, c));
         }
     }
 }
