@@ -33,14 +33,7 @@ pub struct Model {
 impl Model {
     #[new]
     #[pyo3(signature = (config, *, dtype, device, seed, kernels))]
-    fn new(
-        py: Python<'_>,
-        config: AnyConfig,
-        dtype: &str,
-        device: &str,
-        seed: u64,
-        kernels: &str,
-    ) -> PyResult<Self> {
+    fn new(py: Python<'_>, config: AnyConfig, dtype: &str, device: &str, seed: u64, kernels: &str) -> PyResult<Self> {
         let (dtype, device) = (parse_dtype(py, dtype)?, parse_device(py, device)?);
         let kernels = parse_kernels(py, kernels)?;
         let inner = compute(py, move || mamba2::Model::with_kernels(&config.into(), dtype, &device, seed, kernels))?;

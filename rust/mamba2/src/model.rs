@@ -79,7 +79,8 @@ impl Model {
         let varmap = VarMap::new();
         let network = architecture.build(VarBuilder::from_varmap(&varmap, dtype, device), seed, kernels)?;
         let parameters = Parameters::new(varmap, &specs)?;
-        let inference = architecture.build(VarBuilder::from_tensors(parameters.detached(), dtype, device), seed, kernels)?;
+        let inference =
+            architecture.build(VarBuilder::from_tensors(parameters.detached(), dtype, device), seed, kernels)?;
         Ok(Self { parameters, version: 0, dtype, device: device.clone(), network, inference })
     }
 

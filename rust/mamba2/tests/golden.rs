@@ -7,7 +7,7 @@ use candle_core::{DType, Device, Var};
 use common::{Golden, golden};
 use indexmap::IndexMap;
 use mamba2::composed::ssd;
-use mamba2::{Architecture, Model};
+use mamba2::{Architecture, Kernels, Model};
 
 const DTYPES: [DType; 2] = [DType::F64, DType::F32];
 
@@ -20,16 +20,17 @@ fn all_cases_are_there() {
 fn mixers_equal_the_plain_recurrence() {
     for case in golden("block") {
         for dtype in DTYPES {
+            check_mixer(&case, dtype, Kernels::Fused, 256);
             for chunk_size in [1, 7, 64, 256] {
-                check_mixer(&case, dtype, chunk_size);
+                check_mixer(&case, dtype, Kernels::Composed, chunk_size);
             }
         }
     }
 }
 
-fn check_mixer(case: &Golden, dtype: DType, chunk_size: usize) {
+fn check_mixer(case: &Golden, dtype: DType, kernels: Kernels, chunk_size: usize) {
     let config = mamba2::Mamba2Config { chunk_size, ..case.mixer() };
-    let mut model = Model::new(&Architecture::Mixer(config), dtype, &Device::Cpu, 0).unwrap();
+    let mut model = Model::with_kernels(&Architecture::Mixer(config), dtype, &Device::Cpu, 0, kernels).unwrap();
     let parameters: IndexMap<_, _> = case.below("param.", dtype).collect();
     model.parameters_mut().set(&parameters, true, false).unwrap();
 

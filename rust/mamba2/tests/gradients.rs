@@ -4,9 +4,9 @@
 mod common;
 
 use candle_core::{DType, Device, Tensor, Var};
-use common::{noise, relative_error, tolerance, values};
+use common::{KERNELS, noise, relative_error, tolerance, values};
 use indexmap::IndexMap;
-use mamba2::{Architecture, Error, Mamba2Config, Mamba2ForecasterConfig, Model, State, audit};
+use mamba2::{Architecture, Error, Kernels, Mamba2Config, Mamba2ForecasterConfig, Model, State, audit};
 
 const CPU: Device = Device::Cpu;
 
@@ -30,8 +30,17 @@ fn options() -> Vec<(&'static str, Mamba2Config)> {
     ]
 }
 
-fn mixer(config: &Mamba2Config, seed: u64) -> Model {
-    Model::new(&Architecture::Mixer(config.clone()), DType::F64, &CPU, seed).unwrap()
+fn mixer(config: &Mamba2Config, kernels: Kernels, seed: u64) -> Model {
+    Model::with_kernels(&Architecture::Mixer(config.clone()), DType::F64, &CPU, seed, kernels).unwrap()
+}
+
+/// Every option on both forms of the mixer.
+fn options_and_kernels() -> impl Iterator<Item = (String, Mamba2Config, Kernels)> {
+    let both = |(what, config): (&str, Mamba2Config)| {
+        let what = what.to_owned();
+        KERNELS.map(move |kernels| (format!("{what}, {kernels:?}"), config.clone(), kernels))
+    };
+    options().into_iter().flat_map(both)
 }
 
 fn noisy_state(model: &Model, batch: usize) -> Vec<State> {
@@ -89,11 +98,11 @@ fn check_direction(what: &str, model: &mut Model, x: &Tensor, dy: &Tensor, direc
 
 #[test]
 fn mixers_agree_with_finite_differences_in_every_option() {
-    for (what, config) in options() {
-        let mut model = mixer(&config, 5);
+    for (what, config, kernels) in options_and_kernels() {
+        let mut model = mixer(&config, kernels, 5);
         let (x, dy) = (noise(1, &[2, 7, 8], DType::F64), noise(2, &[2, 7, 8], DType::F64));
         for direction in 0..3 {
-            check_direction(what, &mut model, &x, &dy, direction);
+            check_direction(&what, &mut model, &x, &dy, direction);
         }
     }
 }
@@ -111,8 +120,8 @@ fn forecasters_agree_with_finite_differences() {
 
 #[test]
 fn every_node_of_the_graph_is_f64() {
-    for (what, config) in options() {
-        let model = mixer(&config, 0);
+    for (what, config, kernels) in options_and_kernels() {
+        let model = mixer(&config, kernels, 0);
         let states = noisy_state(&model, 2);
         let output = model.forward(&noise(1, &[2, 70, 8], DType::F64), Some(&states)).unwrap();
         let loss = output.mse_loss(&noise(2, &[2, 70, 8], DType::F64)).unwrap();
@@ -120,14 +129,14 @@ fn every_node_of_the_graph_is_f64() {
         for objective in [&loss, output.y(), &after.conv, &after.ssm] {
             audit::graph_dtype(objective, DType::F64).unwrap_or_else(|error| panic!("{what}: {error}"));
         }
-        assert!(loss.sorted_nodes().len() > 50, "{what}: the walk saw no graph");
+        assert!(loss.sorted_nodes().len() > 12, "{what}: the walk saw no graph");
     }
 }
 
 #[test]
 fn setting_any_parameter_changes_the_output() {
-    for (what, config) in options() {
-        let model = mixer(&Mamba2Config { dt_limit: (0.0, f64::INFINITY), ..config }, 0);
+    for (what, config, kernels) in options_and_kernels() {
+        let model = mixer(&Mamba2Config { dt_limit: (0.0, f64::INFINITY), ..config }, kernels, 0);
         let vars: Vec<_> = model.parameters().iter().map(|(name, var)| (name.to_owned(), var.clone())).collect();
         let x = noise(1, &[2, 9, 8], DType::F64);
         let graph = || Ok(model.forward(&x, None)?.y().clone());
@@ -139,7 +148,7 @@ fn setting_any_parameter_changes_the_output() {
 
 #[test]
 fn inference_records_no_graph_and_equals_forward() {
-    let model = mixer(&options()[0].1, 0);
+    let model = mixer(&options()[0].1, Kernels::Auto, 0);
     let x = noise(1, &[2, 40, 8], DType::F64);
     let (y, states) = model.infer(&x, None).unwrap();
     let output = model.forward(&x, None).unwrap();
@@ -150,7 +159,7 @@ fn inference_records_no_graph_and_equals_forward() {
 
 #[test]
 fn an_input_that_is_no_contiguous_tensor_gives_the_same() {
-    let model = mixer(&options()[0].1, 0);
+    let model = mixer(&options()[0].1, Kernels::Auto, 0);
     let x = noise(1, &[8, 40, 2], DType::F64).transpose(0, 2).unwrap();
     let plain = x.contiguous().unwrap();
     assert!(!x.is_contiguous());
@@ -159,8 +168,8 @@ fn an_input_that_is_no_contiguous_tensor_gives_the_same() {
 
 #[test]
 fn chunk_by_chunk_and_step_by_step_equal_the_whole() {
-    for (what, config) in options() {
-        let model = mixer(&config, 3);
+    for (what, config, kernels) in options_and_kernels() {
+        let model = mixer(&config, kernels, 3);
         let x = noise(1, &[2, 23, 8], DType::F64);
         let initial = noisy_state(&model, 2);
         let (whole, last) = model.infer(&x, Some(&initial)).unwrap();
@@ -195,9 +204,10 @@ fn chunk_by_chunk_and_step_by_step_equal_the_whole() {
 #[test]
 fn long_sequences_keep_the_graph_shallow() {
     // A loop over blocks would nest 100,000 / 256 or 20,000 levels deep, and Candle recurses through them.
-    for (seqlen, chunk_size) in [(100_000, 256), (20_000, 1)] {
+    let cases = [(100_000, 256, Kernels::Composed), (20_000, 1, Kernels::Composed), (100_000, 256, Kernels::Fused)];
+    for (seqlen, chunk_size, kernels) in cases {
         let config = Mamba2Config { d_state: 2, headdim: 2, expand: 1, chunk_size, ..Mamba2Config::new(2) };
-        let model = Model::new(&Architecture::Mixer(config), DType::F32, &CPU, 0).unwrap();
+        let model = Model::with_kernels(&Architecture::Mixer(config), DType::F32, &CPU, 0, kernels).unwrap();
         let x = noise(1, &[1, seqlen, 2], DType::F32);
         let output = model.forward(&x, None).unwrap();
         assert!(output.y().sorted_nodes().len() < 300);
@@ -208,7 +218,7 @@ fn long_sequences_keep_the_graph_shallow() {
 
 #[test]
 fn nothing_in_nothing_out() {
-    let model = mixer(&options()[0].1, 0);
+    let model = mixer(&options()[0].1, Kernels::Auto, 0);
     let states = noisy_state(&model, 2);
     let x = Tensor::zeros((2, 0, 8), DType::F64, &CPU).unwrap();
     let output = model.forward(&x, Some(&states)).unwrap();
@@ -221,7 +231,7 @@ fn nothing_in_nothing_out() {
 
 #[test]
 fn a_change_between_forward_and_backward_is_refused() {
-    let mut model = mixer(&options()[0].1, 0);
+    let mut model = mixer(&options()[0].1, Kernels::Auto, 0);
     let x = noise(1, &[1, 4, 8], DType::F64);
     let output = model.forward(&x, None).unwrap();
     model.parameters_mut();
@@ -231,19 +241,24 @@ fn a_change_between_forward_and_backward_is_refused() {
 
 #[test]
 fn threads_change_nothing() {
-    let run = |threads: usize| {
+    let run = |threads: usize, batch: usize, seqlen: usize, kernels: Kernels| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         pool.install(|| {
             let config = Mamba2Config { d_state: 16, headdim: 16, ..Mamba2Config::new(64) };
-            let model = Model::new(&Architecture::Mixer(config), DType::F32, &CPU, 0).unwrap();
-            let x = noise(1, &[2, 130, 64], DType::F32);
+            let model = Model::with_kernels(&Architecture::Mixer(config), DType::F32, &CPU, 0, kernels).unwrap();
+            let x = noise(1, &[batch, seqlen, 64], DType::F32);
             let grads = model.forward(&x, None).unwrap().backward(&model, &x, None).unwrap();
             let all = grads.iter().flat_map(|(_, grad)| values(grad)).chain(values(&grads.input));
             all.map(f64::to_bits).collect::<Vec<_>>()
         })
     };
-    let one = run(1);
-    assert!(one == run(2) && one == run(3));
+    for (batch, seqlen) in [(2, 130), (1, 600), (70, 20)] {
+        for kernels in KERNELS {
+            let one = run(1, batch, seqlen, kernels);
+            let more = [2, 3].map(|threads| run(threads, batch, seqlen, kernels));
+            assert!(more.iter().all(|more| *more == one), "batch {batch}, seqlen {seqlen}, {kernels:?}");
+        }
+    }
 }
 
 #[test]

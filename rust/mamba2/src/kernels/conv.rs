@@ -20,13 +20,11 @@ impl<'a, T> RawColumns<'a, T> {
     /// The columns `back` tokens before token `t`; `back` is less than `d_conv`.
     #[inline(always)]
     pub(crate) fn before(&self, t: usize, back: usize) -> &'a [T] {
-        match t.checked_sub(back) {
-            Some(t) => &self.rows[t * self.stride + self.first..][..self.conv_dim],
-            None => {
-                let row = self.history.len() / self.conv_dim + t - back;
-                &self.history[row * self.conv_dim..][..self.conv_dim]
-            }
+        if let Some(t) = t.checked_sub(back) {
+            return &self.rows[t * self.stride + self.first..][..self.conv_dim];
         }
+        let row = self.history.len() / self.conv_dim + t - back;
+        &self.history[row * self.conv_dim..][..self.conv_dim]
     }
 }
 
@@ -66,7 +64,8 @@ pub(crate) fn convolve<S: Simd, T: Real>(taps: &Taps<'_, T>, raw: &RawColumns<'_
     // Four taps at once, the common width, save three passes over the row.
     let mut back = taps.d_conv;
     while back >= 4 {
-        let (w3, w2, w1, w0) = (&taps.tap(back - 1)[..n], &taps.tap(back - 2)[..n], &taps.tap(back - 3)[..n], &taps.tap(back - 4)[..n]);
+        let (w3, w2, w1, w0) =
+            (&taps.tap(back - 1)[..n], &taps.tap(back - 2)[..n], &taps.tap(back - 3)[..n], &taps.tap(back - 4)[..n]);
         let x = |back| &raw.before(t, back)[..n];
         let (x3, x2, x1, x0) = (x(back - 1), x(back - 2), x(back - 3), x(back - 4));
         for c in 0..n {
@@ -85,7 +84,7 @@ pub(crate) fn convolve<S: Simd, T: Real>(taps: &Taps<'_, T>, raw: &RawColumns<'_
     }
 }
 
-/// Adds `slope · w` shifted: the gradient to one tap's input, `out += w ⊙ d_pre`.
+/// `out += w ⊙ d`.
 #[inline(always)]
 pub(crate) fn add_scaled<S: Simd, T: Real>(w: &[T], d: &[T], out: &mut [T]) {
     for ((out, &w), &d) in out.iter_mut().zip(w).zip(d) {

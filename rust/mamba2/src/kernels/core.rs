@@ -162,14 +162,7 @@ impl<T: Real> Core<'_, T> {
 
     pub(crate) fn packing(&self) -> Packing {
         let Dims { nheads, headdim, ngroups, d_state, .. } = self.dims;
-        Packing {
-            nheads,
-            headdim,
-            ngroups,
-            d_state,
-            width: padded::<T>(headdim),
-            state_stride: padded::<T>(d_state),
-        }
+        Packing { nheads, headdim, ngroups, d_state, width: padded::<T>(headdim), state_stride: padded::<T>(d_state) }
     }
 }
 

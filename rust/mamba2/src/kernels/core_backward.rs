@@ -10,8 +10,9 @@ use rayon::prelude::*;
 use super::conv::{RawColumns, Taps, add_scaled};
 use super::core::{Columns, Core, CoreInput, Packing, Sequence, Stopped, check, superblocks};
 use super::core_forward::{CoreSaved, pack_states, unpack_states};
+use super::gated_norm::RowGradients;
 use super::pack::Packer;
-use super::parallel::{Shared, Threads, Unfilled};
+use super::parallel::{Shared, Threads, Unfilled, fill};
 use super::real::Real;
 use super::rows::copy;
 use super::scratch::{Scratch, Workspace, room};
@@ -168,7 +169,9 @@ impl<T: Real> Core<'_, T> {
                 let blocks = blocks.map(|block| run(block * size..((block + 1) * size).min(batch)));
                 let blocks: Vec<_> = blocks.collect::<Result<_, _>>()?;
                 let mut sums = Sums::new(dims, self.params.d.len());
-                blocks.iter().for_each(|block| sums.add(block));
+                for block in &blocks {
+                    sums.add(block);
+                }
                 sums
             }
         };
@@ -241,8 +244,9 @@ impl<T: Real> Pass<'_, T> {
             packer.pack(tokens.clone(), true, self.threads, &mut scratch);
             drop(conv);
             self.open(&tokens, &mut scratch, sums);
-            let before = (number > 0 || sequence.ssm_state.is_some())
-                .then(|| &self.saved.states[(self.at * nsuperblocks + number) * packing.states()..][..packing.states()]);
+            let before = (number > 0 || sequence.ssm_state.is_some()).then(|| {
+                &self.saved.states[(self.at * nsuperblocks + number) * packing.states()..][..packing.states()]
+            });
             let carry = number > 0 || self.target.ssm_state.is_some();
             self.scan(tokens.len(), before, carried, carry, &mut scratch, sums);
             following = self.close(&tokens, &raw, &following, &mut scratch, sums);
@@ -264,7 +268,9 @@ impl<T: Real> Pass<'_, T> {
     /// The upstream gradient of the convolution's state after the last token, at raw column `back` tokens before the next.
     fn conv_upstream(&self, back: usize, channel: usize) -> T {
         let Dims { conv_dim, d_conv, .. } = self.core.dims;
-        self.upstream.conv_state.map_or(T::ZERO, |state| state[(self.at * conv_dim + channel) * (d_conv - 1) + d_conv - 1 - back])
+        self.upstream
+            .conv_state
+            .map_or(T::ZERO, |state| state[(self.at * conv_dim + channel) * (d_conv - 1) + d_conv - 1 - back])
     }
 
     /// Gradients to the columns before token 0, (`conv_dim`, `d_conv` − 1).
@@ -306,7 +312,16 @@ impl<T: Real> Pass<'_, T> {
         }
     }
 
-    /// The heads of a superblock.
+    /// How many tasks the heads of a group are cut into, and how many heads each has at most.
+    fn tasks_of_group(&self) -> (usize, usize) {
+        let heads = self.packing.nheads / self.packing.ngroups;
+        // Where whole sequences are the tasks, one buffer for each group is enough.
+        let most = if self.threads == Threads::Many { TASKS } else { 1 };
+        let size = heads.div_ceil(most);
+        (heads.div_ceil(size), size)
+    }
+
+    /// The heads of a superblock; what they add to the gradients of B and C stays with the tasks.
     fn scan(
         &self,
         tokens: usize,
@@ -318,40 +333,28 @@ impl<T: Real> Pass<'_, T> {
     ) {
         let _stage = stage!("scan.backward");
         let packing = &self.packing;
-        let Workspace { x, b, c, b_transposed, c_transposed, scores, dt, y, states, dx, d_dt, db, dc, tasks, .. } = scratch;
+        let Workspace { x, b, c, b_transposed, c_transposed, scores, dt, y, states, dx, d_dt, tasks, .. } = scratch;
         let (head, group, state) = (tokens * packing.width, tokens * packing.state_stride, packing.state());
         let nchunks = tokens.div_ceil(CHUNK);
         let (square, across) = (nchunks * CHUNK * CHUNK, nchunks * packing.d_state * CHUNK);
-        let per_group = packing.nheads / packing.ngroups;
-        // Where whole sequences are the tasks, one buffer for each group is enough.
-        let most = if self.threads == Threads::Many { TASKS } else { 1 };
-        let size = per_group.div_ceil(most);
-        let per_task = per_group.div_ceil(size);
-        let ntasks = packing.ngroups * per_task;
+        let (per_group, size) = self.tasks_of_group();
+        let ntasks = packing.ngroups * per_group;
         if tasks.len() < ntasks {
             tasks.resize_with(ntasks, Default::default);
         }
         let mut heads = vec![HeadSums::default(); packing.nheads];
-        let shared_heads = Shared::new(&mut heads);
-        let shared_tasks = Shared::new(&mut tasks[..ntasks]);
+        let (shared_heads, shared_tasks) = (Shared::new(&mut heads), Shared::new(&mut tasks[..ntasks]));
         let dx = Shared::new(room(dx, packing.nheads * head));
         let d_dt = Shared::new(room(d_dt, packing.nheads * tokens));
         let states = Shared::new(states);
         self.threads.each(ntasks, |task| {
             // SAFETY: each task has its own buffers.
             let (shared, scratch) = &mut unsafe { shared_tasks.part(task..task + 1) }[0];
-            for buffer in [&mut shared.b_transposed, &mut shared.c_transposed] {
-                room(buffer, across).fill(T::ZERO);
-            }
-            room(&mut shared.scores, square).fill(T::ZERO);
-            room(&mut scratch.states, nchunks * state);
-            room(&mut scratch.x_transposed, packing.headdim * CHUNK);
-            room(&mut scratch.dy_transposed, packing.headdim * CHUNK);
-            room(&mut scratch.weights, CHUNK * CHUNK);
-            room(&mut scratch.d_weights, CHUNK * CHUNK);
-            let g = task / per_task;
-            let first = g * per_group + task % per_task * size;
-            for at in first..(first + size).min((g + 1) * per_group) {
+            shared.clear(across, square);
+            scratch.reserve(packing.headdim, nchunks * state);
+            let (g, first) = (task / per_group, task % per_group * size);
+            let heads = packing.nheads / packing.ngroups;
+            for at in g * heads + first..g * heads + (first + size).min(heads) {
                 // SAFETY: each head belongs to one task and has its own part of each buffer.
                 let (d_after, dx, d_dt, sums) = unsafe {
                     (
@@ -395,26 +398,41 @@ impl<T: Real> Pass<'_, T> {
                 sums.d[at] += head.skip;
             }
         }
+        self.gather_groups(tokens, scratch);
+    }
+
+    /// The gradients of B and C, from what the tasks of [`Pass::scan`] have added up.
+    fn gather_groups(&self, tokens: usize, scratch: &mut Workspace<T>) {
+        let packing = &self.packing;
+        let Workspace { b, c, db, dc, tasks, .. } = scratch;
+        let group = tokens * packing.state_stride;
+        let nchunks = tokens.div_ceil(CHUNK);
+        let (per_group, _) = self.tasks_of_group();
+        let tasks = Shared::new(&mut tasks[..packing.ngroups * per_group]);
         let db = Shared::new(room(db, packing.ngroups * group));
         let dc = Shared::new(room(dc, packing.ngroups * group));
+        let (across, square) = (packing.d_state * CHUNK, CHUNK * CHUNK);
         self.threads.each(packing.ngroups * nchunks, |at| {
             let (g, chunk) = (at / nchunks, at % nchunks);
             let rows = chunk * CHUNK..((chunk + 1) * CHUNK).min(tokens);
             let part = g * group + rows.start * packing.state_stride..g * group + rows.end * packing.state_stride;
-            let (across, square) = (packing.d_state * CHUNK, CHUNK * CHUNK);
-            let tasks = g * per_task..(g + 1) * per_task;
-            // SAFETY: all of this chunk and group alone; the tasks are done.
+            let of_chunk = |len: usize| chunk * len..(chunk + 1) * len;
+            // SAFETY: each chunk and group has its own part of each buffer, and of those of its tasks, which are done.
             unsafe {
-                let first = &mut shared_tasks.part(tasks.start..tasks.start + 1)[0].0;
-                let rest = &*shared_tasks.part(tasks.start + 1..tasks.end);
-                let of_chunk = |len: usize| chunk * len..(chunk + 1) * len;
-                let db_transposed = Shared::new(&mut first.b_transposed).part(of_chunk(across));
-                let dc_transposed = Shared::new(&mut first.c_transposed).part(of_chunk(across));
-                let d_scores = Shared::new(&mut first.scores).part(of_chunk(square));
-                for (other, _) in rest {
-                    accumulate(db_transposed, &other.b_transposed[of_chunk(across)]);
-                    accumulate(dc_transposed, &other.c_transposed[of_chunk(across)]);
-                    accumulate(d_scores, &other.scores[of_chunk(square)]);
+                let own = |task: usize| {
+                    let (shared, _) = &mut tasks.part(task..task + 1)[0];
+                    (
+                        Shared::new(&mut shared.b_transposed).part(of_chunk(across)),
+                        Shared::new(&mut shared.c_transposed).part(of_chunk(across)),
+                        Shared::new(&mut shared.scores).part(of_chunk(square)),
+                    )
+                };
+                let (db_transposed, dc_transposed, d_scores) = own(g * per_group);
+                for task in g * per_group + 1..(g + 1) * per_group {
+                    let (more_b, more_c, more_scores) = own(task);
+                    accumulate(db_transposed, more_b);
+                    accumulate(dc_transposed, more_c);
+                    accumulate(d_scores, more_scores);
                 }
                 simd::run(GroupBackward {
                     tokens: rows.len(),
@@ -516,7 +534,12 @@ impl<T: Real> WithSimd for Open<'_, T> {
             let (d_mlp_out, d_scan) = d_out.split_at_mut(d_mlp);
             let y = &pass.saved.y[at * d_ssm..][..d_ssm];
             let roots = &pass.saved.roots[at * core.roots()..][..core.roots()];
-            norm.backward::<S>(y, &row[columns.z.clone()], roots, d_scan, &mut d_z, d_weight, &mut gate);
+            norm.backward::<S>(
+                y,
+                &row[columns.z.clone()],
+                roots,
+                RowGradients { d_out: d_scan, d_z: &mut d_z, d_weight, gate: &mut gate },
+            );
             let (z0, x0) = (&row[columns.z0.clone()], &row[columns.x0.clone()]);
             for i in 0..d_mlp {
                 let (value, slope) = z0[i].silu_and_slope::<S>();
@@ -532,8 +555,9 @@ impl<T: Real> WithSimd for Open<'_, T> {
             }
             for (columns, d) in [(&columns.z0, &d_z0), (&columns.x0, &d_x0), (&columns.z, &d_z)] {
                 // SAFETY: each token's columns are accessed here alone.
-                let to = unsafe { pass.target.zxbcdt.part(at * d_in_proj + columns.start..at * d_in_proj + columns.end) };
-                to.write_copy_of_slice(d);
+                let to =
+                    unsafe { pass.target.zxbcdt.part(at * d_in_proj + columns.start..at * d_in_proj + columns.end) };
+                fill(to, d);
             }
         }
     }
@@ -592,7 +616,7 @@ impl<T: Real> WithSimd for Close<'_, T> {
             for (columns, d) in [(&pass.columns.xbc, &d_raw), (&pass.columns.dt, &d_step)] {
                 // SAFETY: each token's columns are accessed here alone.
                 let to = unsafe { pass.target.zxbcdt.part(at + columns.start..at + columns.end) };
-                to.write_copy_of_slice(d);
+                fill(to, d);
             }
         }
     }
@@ -629,7 +653,7 @@ impl<T: Real> Close<'_, T> {
         }
         let slopes = &scratch.slopes[t * line.len()..];
         for (d, &slope) in line.iter_mut().zip(slopes) {
-            *d = *d * slope;
+            *d *= slope;
         }
     }
 
@@ -639,7 +663,7 @@ impl<T: Real> Close<'_, T> {
         let raw = &self.pass.sequence.row(self.start + t)[self.pass.columns.dt.clone()];
         self.pass.core.step_slopes::<S>(raw, out);
         for (head, (out, sum)) in out.iter_mut().zip(&mut self.sums.dt_bias).enumerate() {
-            *out = *out * self.scratch.d_dt[head * self.count + t];
+            *out *= self.scratch.d_dt[head * self.count + t];
             *sum += *out;
         }
     }

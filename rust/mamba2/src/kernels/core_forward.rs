@@ -9,13 +9,13 @@ use rayon::prelude::*;
 
 use super::conv::Taps;
 use super::core::{Columns, Core, CoreInput, Packing, Sequence, Stopped, check, superblocks};
-use super::parallel::{Shared, Threads, Unfilled};
+use super::pack::Packer;
+use super::parallel::{Shared, Threads, Unfilled, fill};
 use super::real::Real;
 use super::rows::copy;
 use super::scratch::{Scratch, Workspace, room};
 use super::simd;
 use super::ssd::{CHUNK, HeadForward};
-use super::pack::Packer;
 use crate::dims::Dims;
 use crate::trace::stage;
 
@@ -55,16 +55,19 @@ pub struct Wanted {
 /// Where results go; each sequence fills its part.
 #[derive(Clone, Copy)]
 struct Target<'a, T> {
-    y: Shared<'a, MaybeUninit<T>>,
-    states: Option<(Shared<'a, MaybeUninit<T>>, Shared<'a, MaybeUninit<T>>)>,
+    y: Slots<'a, T>,
+    /// The convolution's and the scan's.
+    states: Option<[Slots<'a, T>; 2]>,
     saved: Option<SavedTarget<'a, T>>,
 }
 
+type Slots<'a, T> = Shared<'a, MaybeUninit<T>>;
+
 #[derive(Clone, Copy)]
 struct SavedTarget<'a, T> {
-    y: Shared<'a, MaybeUninit<T>>,
-    roots: Shared<'a, MaybeUninit<T>>,
-    states: Shared<'a, MaybeUninit<T>>,
+    y: Slots<'a, T>,
+    roots: Slots<'a, T>,
+    states: Slots<'a, T>,
 }
 
 impl<T: Real> Core<'_, T> {
@@ -90,7 +93,7 @@ impl<T: Real> Core<'_, T> {
 
         let target = Target {
             y: Shared::new(y.slots()),
-            states: states.as_mut().map(|(conv, ssm)| (Shared::new(conv.slots()), Shared::new(ssm.slots()))),
+            states: states.as_mut().map(|(conv, ssm)| [Shared::new(conv.slots()), Shared::new(ssm.slots())]),
             saved: saved.as_mut().map(|(y, roots, states)| SavedTarget {
                 y: Shared::new(y.slots()),
                 roots: Shared::new(roots.slots()),
@@ -102,8 +105,18 @@ impl<T: Real> Core<'_, T> {
         let a = self.a();
         let run = |at: usize| -> Result<(), Stopped> {
             let sequence = input.sequence(at);
-            Pass { core: self, columns: self.columns(), packing: self.packing(), taps: &taps, a: &a, at, sequence, threads, target }
-                .run(stop)
+            Pass {
+                core: self,
+                columns: self.columns(),
+                packing: self.packing(),
+                taps: &taps,
+                a: &a,
+                at,
+                sequence,
+                threads,
+                target,
+            }
+            .run(stop)
         };
         match threads {
             Threads::One => (0..batch).into_par_iter().with_max_len(1).try_for_each(run)?,
@@ -113,7 +126,11 @@ impl<T: Real> Core<'_, T> {
         unsafe {
             let states = states.map(|(conv, ssm)| (conv.filled(), ssm.filled()));
             let (conv_state, ssm_state) = states.unzip();
-            let saved = saved.map(|(y, roots, states)| CoreSaved { y: y.filled(), roots: roots.filled(), states: states.filled() });
+            let saved = saved.map(|(y, roots, states)| CoreSaved {
+                y: y.filled(),
+                roots: roots.filled(),
+                states: states.filled(),
+            });
             Ok(CoreOutput { y: y.filled(), conv_state, ssm_state, saved })
         }
     }
@@ -175,7 +192,7 @@ impl<T: Real> Pass<'_, T> {
                 // SAFETY: the only access to the states of this superblock.
                 let states = unsafe { saved.states.part(from..from + packing.states()) };
                 if started {
-                    states.write_copy_of_slice(&scratch.states[..packing.states()]);
+                    fill(states, &scratch.states[..packing.states()]);
                 } else {
                     states.fill(MaybeUninit::new(T::ZERO));
                 }
@@ -188,7 +205,7 @@ impl<T: Real> Pass<'_, T> {
             self.finish(tokens, &scratch);
             started = true;
         }
-        if let Some((conv, ssm)) = self.target.states {
+        if let Some([conv, ssm]) = self.target.states {
             let part = |len: usize| self.at * len..(self.at + 1) * len;
             // SAFETY: the only access to this sequence's states.
             let (conv, ssm) = unsafe {
@@ -279,7 +296,9 @@ impl<T: Real> WithSimd for Finish<'_, T> {
             let (mlp, scan) = out.split_at_mut(d_mlp);
             gather(&pass.packing, y, count, t, scan);
             if let Some(skip) = core.channel_skip() {
-                for (head, (scan, skip)) in scan.chunks_exact_mut(core.dims.headdim).zip(skip.chunks_exact(core.dims.headdim)).enumerate() {
+                for (head, (scan, skip)) in
+                    scan.chunks_exact_mut(core.dims.headdim).zip(skip.chunks_exact(core.dims.headdim)).enumerate()
+                {
                     let x = &x[(head * count + t) * pass.packing.width..];
                     for ((scan, &skip), &x) in scan.iter_mut().zip(skip).zip(x) {
                         *scan = skip.fma::<S>(x, *scan);
@@ -290,14 +309,14 @@ impl<T: Real> WithSimd for Finish<'_, T> {
             // SAFETY: each token's rows are accessed here alone.
             unsafe {
                 if let Some(saved) = pass.target.saved {
-                    saved.y.part(at * d_ssm..(at + 1) * d_ssm).write_copy_of_slice(scan);
+                    fill(saved.y.part(at * d_ssm..(at + 1) * d_ssm), scan);
                 }
                 norm.forward::<S>(scan, &row[columns.z.clone()], &mut roots);
                 gated_mlp::<S, T>(&row[columns.z0.clone()], &row[columns.x0.clone()], mlp);
                 if let Some(saved) = pass.target.saved {
-                    saved.roots.part(at * roots.len()..(at + 1) * roots.len()).write_copy_of_slice(&roots);
+                    fill(saved.roots.part(at * roots.len()..(at + 1) * roots.len()), &roots);
                 }
-                pass.target.y.part(at * d_inner..(at + 1) * d_inner).write_copy_of_slice(&out);
+                fill(pass.target.y.part(at * d_inner..(at + 1) * d_inner), &out);
             }
         }
     }
@@ -309,7 +328,7 @@ struct Again<'a, T> {
     zxbcdt: &'a [T],
     saved: &'a CoreSaved<T>,
     rows: Range<usize>,
-    out: Shared<'a, MaybeUninit<T>>,
+    out: Slots<'a, T>,
 }
 
 impl<T: Real> WithSimd for Again<'_, T> {
@@ -328,7 +347,7 @@ impl<T: Real> WithSimd for Again<'_, T> {
             norm.forward::<S>(scan, &row[columns.z.clone()], &mut roots);
             gated_mlp::<S, T>(&row[columns.z0.clone()], &row[columns.x0.clone()], mlp);
             // SAFETY: each token's row is accessed here alone.
-            unsafe { self.out.part(t * d_inner..(t + 1) * d_inner) }.write_copy_of_slice(&out);
+            fill(unsafe { self.out.part(t * d_inner..(t + 1) * d_inner) }, &out);
         }
     }
 }

@@ -17,20 +17,32 @@ pub(crate) struct GatedNorm<'a, T> {
     pub(crate) eps: T,
 }
 
+/// What a row's backward works on, each (width).
+pub(crate) struct RowGradients<'a, T> {
+    /// To the output; becomes the gradient to y.
+    pub(crate) d_out: &'a mut [T],
+    /// To z; written.
+    pub(crate) d_z: &'a mut [T],
+    /// To the weight; added to.
+    pub(crate) d_weight: &'a mut [T],
+    /// Room for SiLU(z).
+    pub(crate) gate: &'a mut [T],
+}
+
 impl<T: Real> GatedNorm<'_, T> {
     /// In place on `y` (width), gated by `z` (width); `roots` (groups) receives the reciprocal roots of the mean squares.
     #[inline(always)]
     pub(crate) fn forward<S: Simd>(&self, y: &mut [T], z: &[T], roots: &mut [T]) {
         let Some(weight) = self.weight else {
             for (y, &z) in y.iter_mut().zip(z) {
-                *y = *y * z.silu::<S>();
+                *y *= z.silu::<S>();
             }
             return;
         };
         let size = y.len() / self.groups;
         if !self.before_gate {
             for (y, &z) in y.iter_mut().zip(z) {
-                *y = *y * z.silu::<S>();
+                *y *= z.silu::<S>();
             }
         }
         let rows = y.chunks_exact_mut(size).zip(weight.chunks_exact(size)).zip(roots);
@@ -42,23 +54,15 @@ impl<T: Real> GatedNorm<'_, T> {
         }
         if self.before_gate {
             for (y, &z) in y.iter_mut().zip(z) {
-                *y = *y * z.silu::<S>();
+                *y *= z.silu::<S>();
             }
         }
     }
 
-    /// `d_out` (width) becomes the gradient to `y`; `d_z` (width) is written, `d_weight` (width) added to.
+    /// Gradients of one row of `y`, `z` and `roots`: those of `row`.
     #[inline(always)]
-    pub(crate) fn backward<S: Simd>(
-        &self,
-        y: &[T],
-        z: &[T],
-        roots: &[T],
-        d_out: &mut [T],
-        d_z: &mut [T],
-        d_weight: &mut [T],
-        gate: &mut [T],
-    ) {
+    pub(crate) fn backward<S: Simd>(&self, y: &[T], z: &[T], roots: &[T], row: RowGradients<'_, T>) {
+        let RowGradients { d_out, d_z, d_weight, gate } = row;
         let n = y.len();
         let (z, gate, d_z, d_out) = (&z[..n], &mut gate[..n], &mut d_z[..n], &mut d_out[..n]);
         for i in 0..n {
@@ -67,7 +71,7 @@ impl<T: Real> GatedNorm<'_, T> {
         let Some(weight) = self.weight else {
             for i in 0..n {
                 d_z[i] = d_z[i] * d_out[i] * y[i];
-                d_out[i] = d_out[i] * gate[i];
+                d_out[i] *= gate[i];
             }
             return;
         };
@@ -94,7 +98,7 @@ impl<T: Real> GatedNorm<'_, T> {
                 for i in 0..size {
                     let normed = y[i] * gate[i] * root;
                     d_weight[i] += d_out[i] * normed;
-                    d_out[i] = d_out[i] * weight[i];
+                    d_out[i] *= weight[i];
                 }
                 let root = root.to_f64();
                 let share = dot3_wide(d_out, y, gate) * root * root / f64::from_usize(size);

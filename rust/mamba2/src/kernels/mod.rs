@@ -1,8 +1,21 @@
 //! CPU kernels: plain functions on slices, generic over f32 and f64, forward and backward.
+//!
+//! [`core`] is what lies between a mixer's projections and says how a sequence goes through; [`linear`] and [`rms_norm`] are the layers
+//! around it, [`step`] is one token. Below them: [`math`] and `rows` (elementwise and along rows), `tile` (products in registers), `conv`,
+//! `gated_norm`, `ssd` and `ssd_backward` (the stages), `pack` (rows of tokens to blocks of heads), `parallel` and `scratch` (threads and
+//! memory), `simd` (the instruction set).
+//!
+//! Work is cut by the problem's shape, so results are the same for any number of threads, and so is what they don't depend on: the
+//! memory that is reused, the sequences beside one in its batch.
+
+// What runs in vectors has to be inlined into the function that is compiled for them, see `simd::run`; sizes that the compiler sees
+// to be equal are indices of several slices at once.
+#![allow(clippy::inline_always, clippy::needless_range_loop)]
+
+mod conv;
 pub mod core;
 pub mod core_backward;
 pub mod core_forward;
-mod conv;
 mod gated_norm;
 pub mod linear;
 pub mod math;
@@ -41,7 +54,9 @@ impl Kernels {
     /// [`Error::Config`] where they are asked for and the device isn't a CPU.
     pub(crate) fn fused(self, on_cpu: bool) -> Result<bool> {
         match self {
-            Self::Fused if !on_cpu => Err(Error::config("kernels", "'auto' or 'composed' on a device other than a CPU", "fused")),
+            Self::Fused if !on_cpu => {
+                Err(Error::config("kernels", "'auto' or 'composed' on a device other than a CPU", "fused"))
+            }
             Self::Composed => Ok(false),
             _ => Ok(on_cpu),
         }

@@ -6,6 +6,7 @@ use pulp::{Simd, WithSimd};
 
 use super::conv::{RawColumns, Taps, convolve};
 use super::core::{Columns, Core, Packing, Sequence};
+use super::matrix::Matrix;
 use super::parallel::{Shared, Threads};
 use super::real::Real;
 use super::rows::copy;
@@ -13,7 +14,6 @@ use super::scratch::{Workspace, room};
 use super::simd;
 use super::ssd::{CHUNK, Scores};
 use super::ssd_backward::transpose;
-use super::matrix::Matrix;
 
 /// One sequence, ready to be packed.
 #[derive(Clone, Copy)]
@@ -115,7 +115,11 @@ impl<T: Real> PackChunk<'_, T> {
         let Packing { headdim, width, ngroups, d_state, state_stride, .. } = *self.packer.packing;
         let (x, bc) = line.split_at(self.packer.core.dims.d_ssm);
         let (b, c) = bc.split_at(ngroups * d_state);
-        let parts = [(self.packed.x, x, headdim, width), (self.packed.b, b, d_state, state_stride), (self.packed.c, c, d_state, state_stride)];
+        let parts = [
+            (self.packed.x, x, headdim, width),
+            (self.packed.b, b, d_state, state_stride),
+            (self.packed.c, c, d_state, state_stride),
+        ];
         for (to, from, size, padded) in parts {
             for (at, from) in from.chunks_exact(size).enumerate() {
                 let start = (at * self.count + t) * padded;
@@ -166,8 +170,8 @@ impl<T: Real> PackChunk<'_, T> {
                     wide_b[n * CHUNK + t] = b.to_f64();
                 }
             }
-            let scores = self.packed.scores.part(at * square..(at + 1) * square);
-            Scores { tokens, c: &wide_c, b_transposed: &wide_b, d_state, scores }.with_simd(simd);
+            let out = self.packed.scores.part(at * square..(at + 1) * square);
+            Scores { tokens, c: &wide_c, b_transposed: &wide_b, d_state, out }.with_simd(simd);
         }
     }
 }

@@ -82,3 +82,11 @@ impl<T: Copy> Unfilled<T> {
         unsafe { self.0.assume_init() }.into_vec()
     }
 }
+
+/// Writes the numbers of `from` into `to`, of the same length.
+#[inline(always)]
+pub(crate) fn fill<T: Copy>(to: &mut [MaybeUninit<T>], from: &[T]) {
+    for (to, &x) in to.iter_mut().zip(from) {
+        to.write(x);
+    }
+}

@@ -34,16 +34,19 @@ pub trait Real:
     type Vector<S: Simd>: Copy;
 
     /// The nearest number.
+    #[must_use]
     fn from_f64(x: f64) -> Self;
     /// The same number.
     fn to_f64(self) -> f64;
     /// A count.
+    #[must_use]
     #[allow(clippy::cast_precision_loss)] // sizes are far below 2^52
     #[inline(always)]
     fn from_usize(n: usize) -> Self {
         Self::from_f64(n as f64)
     }
     /// The square root.
+    #[must_use]
     fn sqrt(self) -> Self;
 
     /// Where workspaces of this type wait for their next use.
@@ -60,10 +63,12 @@ pub trait Real:
 
     /// `self·b + c`, fused where the machine can.
     #[inline(always)]
+    #[must_use]
     fn fma<S: Simd>(self, b: Self, c: Self) -> Self {
         if S::IS_SCALAR { self * b + c } else { self.fused(b, c) }
     }
     /// `self·b + c` with one rounding: slow where the machine can't.
+    #[must_use]
     fn fused(self, b: Self, c: Self) -> Self;
 }
 

@@ -26,7 +26,7 @@ pub(crate) struct Scores<'a> {
     pub(crate) b_transposed: &'a [f64],
     pub(crate) d_state: usize,
     /// (tokens, CHUNK).
-    pub(crate) scores: &'a mut [f64],
+    pub(crate) out: &'a mut [f64],
 }
 
 impl WithSimd for Scores<'_> {
@@ -45,7 +45,7 @@ impl<S: Simd> OnPanels<S, f64> for Scores<'_> {
             c: Matrix<'a, f64>,
             b: Matrix<'a, f64>,
             column: usize,
-            scores: &'a mut [f64],
+            out: &'a mut [f64],
         }
         impl<S: Simd, const W: usize> OnTiles<S, f64, W> for Work<'_> {
             #[inline(always)]
@@ -55,12 +55,12 @@ impl<S: Simd> OnPanels<S, f64> for Scores<'_> {
                 }
                 let mut tile = Tile::<S, f64, R, W>::zero(simd);
                 tile.add_product(self.c, row, self.b, self.column, 0..self.b.rows());
-                tile.store(self.scores, CHUNK, row, self.column);
+                tile.store(self.out, CHUNK, row, self.column);
             }
         }
         let c = Matrix::new(self.c, self.tokens, self.d_state, self.d_state);
         let b = Matrix::new(self.b_transposed, self.d_state, CHUNK, CHUNK);
-        on_tiles::<S, f64, W>(simd, self.tokens, &mut Work { c, b, column, scores: self.scores });
+        on_tiles::<S, f64, W>(simd, self.tokens, &mut Work { c, b, column, out: self.out });
     }
 }
 
@@ -104,6 +104,12 @@ impl<T: Real> Decays<T> {
         }
         decays.total = T::from_f64(from_start);
         decays
+    }
+
+    /// What of each token is left in the state at the end of the chunk: `to_end · Δ`, 0 beyond the tokens.
+    #[inline(always)]
+    pub(crate) fn kept(&self) -> [T; CHUNK] {
+        std::array::from_fn(|t| T::from_f64(self.to_end[t].to_f64() * self.dt[t]))
     }
 }
 

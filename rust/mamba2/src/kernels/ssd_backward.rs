@@ -8,6 +8,7 @@ use pulp::{Simd, WithSimd};
 use super::matrix::Matrix;
 use super::real::{Real, padded};
 use super::rows::dot;
+use super::scratch::room;
 use super::ssd::{CHUNK, Decays, carry, next_row, scale_panel};
 use super::tile::{MAX_PANEL, OnPanels, OnTiles, Tile, on_panels, on_tiles};
 
@@ -26,6 +27,17 @@ pub(crate) struct HeadScratch<T> {
     pub(crate) d_weights: Vec<T>,
 }
 
+impl<T: Real> HeadScratch<T> {
+    /// Grows to a head's needs; `states`: elements of the states before all chunks.
+    pub(crate) fn reserve(&mut self, headdim: usize, states: usize) {
+        room(&mut self.states, states);
+        room(&mut self.x_transposed, headdim * CHUNK);
+        room(&mut self.dy_transposed, headdim * CHUNK);
+        room(&mut self.weights, CHUNK * CHUNK);
+        room(&mut self.d_weights, CHUNK * CHUNK);
+    }
+}
+
 /// Gradients that the heads of a task add up, for every chunk of the superblock.
 #[derive(Debug, Default)]
 pub(crate) struct GroupGradients<T> {
@@ -35,6 +47,15 @@ pub(crate) struct GroupGradients<T> {
     pub(crate) c_transposed: Vec<T>,
     /// (nchunks, CHUNK, CHUNK).
     pub(crate) scores: Vec<T>,
+}
+
+impl<T: Real> GroupGradients<T> {
+    /// Zeros, for a superblock whose B takes `across` elements and whose scores take `square`.
+    pub(crate) fn clear(&mut self, across: usize, square: usize) {
+        room(&mut self.b_transposed, across).fill(T::ZERO);
+        room(&mut self.c_transposed, across).fill(T::ZERO);
+        room(&mut self.scores, square).fill(T::ZERO);
+    }
 }
 
 /// One head over the tokens of a superblock. Sizes and layouts as in [`super::ssd::HeadForward`].
@@ -128,117 +149,35 @@ impl<T: Real> HeadBackward<'_, T> {
             }
             let x = Matrix::new(&self.x[from * self.width..], CHUNK, self.width, self.width);
             let left = Matrix::new(&self.b[from * self.state_stride..], CHUNK, self.d_state, self.state_stride);
-            let factors = &std::array::from_fn(|t| decays.to_end[t] * dt[t]);
+            let factors = &decays.kept();
             on_panels(simd, self.width, &mut Carry { rows: x, factors, left, old, state: after, width: self.width });
         }
     }
 
     #[inline(always)]
     fn chunk<S: Simd>(&mut self, simd: S, chunk: usize, carried: bool, sums: &mut HeadSums) {
-        let (from, tokens, len) = (chunk * CHUNK, self.tokens_of(chunk), self.state_len());
+        let (from, tokens) = (chunk * CHUNK, self.tokens_of(chunk));
         let dt = &self.dt[from..from + tokens];
         let decays = Decays::new::<S>(dt, self.a);
         let rows = |data| Matrix::new(data, tokens, self.width, self.width);
-        let x = rows(&self.x[from * self.width..]);
-        let dy = rows(&self.dy[from * self.width..]);
+        let (x, dy) = (rows(&self.x[from * self.width..]), rows(&self.dy[from * self.width..]));
         transpose(x, self.headdim, &mut self.scratch.x_transposed);
         transpose(dy, self.headdim, &mut self.scratch.dy_transposed);
-        let across = |data| Matrix::new(data, self.headdim, CHUNK, CHUNK);
-        let x_transposed = across(&self.scratch.x_transposed);
-        let dy_transposed = across(&self.scratch.dy_transposed);
-        let state = (chunk > 0 || self.state.is_some()).then_some(&self.scratch.states[chunk * len..][..len]);
-        let of_chunk = chunk * self.d_state * CHUNK;
 
-        // Between the tokens of the chunk.
-        let (weights, d_weights) = (&mut self.scratch.weights[..], &mut self.scratch.d_weights[..]);
-        on_panels(simd, padded::<T>(tokens), &mut Products { left: dy, right: x_transposed, depth: self.headdim, out: d_weights });
-        let mut between = [0.0; CHUNK];
-        let mut d_skip = T::ZERO;
-        for i in 0..tokens {
-            next_row(&mut between, i, decays.step[i]);
-            let (row, n) = (i * CHUNK, i + 1);
-            d_skip += d_weights[row + i];
-            let (between, dt) = (&between[..n], &decays.dt[..n]);
-            let scores = &self.scores[chunk * CHUNK * CHUNK + row..][..n];
-            let d_scores = &mut self.shared.scores[chunk * CHUNK * CHUNK + row..][..n];
-            let (weights, d_weights) = (&mut weights[row..][..n], &mut d_weights[row..][..n]);
-            for j in 0..n {
-                let pair = scores[j] * between[j];
-                weights[j] = T::from_f64(pair * dt[j]);
-                d_scores[j] += d_weights[j] * T::from_f64(between[j] * dt[j]);
-                d_weights[j] = d_weights[j] * T::from_f64(pair);
-            }
-            weights[i] = T::from_f64(scores[i] * dt[i] + self.skip.to_f64());
-        }
-        sums.skip += d_skip.to_f64();
+        let mut d_log = self.between_tokens(simd, chunk, dy, &decays, sums);
+        self.through_states(simd, chunk, carried, &decays, &mut d_log);
         let d_dt = &mut self.d_dt[from..from + tokens];
-        let mut d_log = crossings(d_weights, dt, d_dt);
-
-        // Through the states before and after the chunk.
-        let mut kept = [T::ZERO; CHUNK]; // what each token adds to the state after the chunk, times its gradient
-        let mut read = [T::ZERO; CHUNK]; // what each token reads from the state before the chunk, times its gradient
-        if carried {
-            let factors: [T; CHUNK] = std::array::from_fn(|t| if t < tokens { decays.to_end[t] * dt[t] } else { T::ZERO });
-            on_panels(
-                simd,
-                padded::<T>(tokens),
-                &mut StateTerms {
-                    state: Matrix::new(self.d_after, self.d_state, self.headdim, self.width),
-                    tokens: x_transposed,
-                    factors: &factors,
-                    other: &self.b_transposed[of_chunk..],
-                    dots: &mut kept,
-                    out: &mut self.shared.b_transposed[of_chunk..],
-                },
-            );
-            for (kept, &to_end) in kept.iter_mut().zip(&decays.to_end) {
-                *kept *= to_end;
-            }
-        }
-        if let Some(state) = state {
-            on_panels(
-                simd,
-                padded::<T>(tokens),
-                &mut StateTerms {
-                    state: Matrix::new(state, self.d_state, self.headdim, self.width),
-                    tokens: dy_transposed,
-                    factors: &decays.from_start,
-                    other: &self.c_transposed[of_chunk..],
-                    dots: &mut read,
-                    out: &mut self.shared.c_transposed[of_chunk..],
-                },
-            );
-            for (read, &from_start) in read.iter_mut().zip(&decays.from_start) {
-                *read *= from_start;
-            }
-        }
-        let passed = match state {
-            Some(state) if carried => decays.total.to_f64() * dot(state, &self.d_after[..len]).to_f64(),
-            _ => 0.0,
-        };
-        let mut before = 0.0;
-        for t in 0..tokens {
-            d_log[t] += before + passed;
-            d_dt[t] += kept[t];
-            before += kept[t].to_f64() * dt[t].to_f64();
-        }
-        let mut after = 0.0;
-        for t in (0..tokens).rev() {
-            after += read[t].to_f64();
-            d_log[t] += after;
-        }
         for t in 0..tokens {
             d_dt[t] += T::from_f64(self.a.to_f64() * d_log[t]);
-            sums.a += dt[t].to_f64() * d_log[t];
+            sums.a += decays.dt[t] * d_log[t];
         }
 
-        // x, and the state before the chunk.
         let right = |data| Matrix::new(data, tokens, self.d_state, self.state_stride);
         on_panels(
             simd,
             self.width,
             &mut ChunkBackward {
-                weights: Matrix::new(weights, tokens, tokens, CHUNK).transposed(),
+                weights: Matrix::new(&self.scratch.weights, tokens, tokens, CHUNK).transposed(),
                 dy,
                 b: right(&self.b[from * self.state_stride..]),
                 c: right(&self.c[from * self.state_stride..]),
@@ -251,6 +190,106 @@ impl<T: Real> HeadBackward<'_, T> {
                 dx: &mut self.dx[from * self.width..],
             },
         );
+    }
+
+    /// Between the tokens of a chunk: makes the weights, adds to the gradients of the scores, of D and, where it is a factor, of Δ, and
+    /// gives those of the log decays.
+    #[inline(always)]
+    fn between_tokens<S: Simd>(
+        &mut self,
+        simd: S,
+        chunk: usize,
+        dy: Matrix<'_, T>,
+        decays: &Decays<T>,
+        sums: &mut HeadSums,
+    ) -> [f64; CHUNK] {
+        let (from, tokens) = (chunk * CHUNK, dy.rows());
+        let right = Matrix::new(&self.scratch.x_transposed, self.headdim, CHUNK, CHUNK);
+        let (weights, d_weights) = (&mut self.scratch.weights[..], &mut self.scratch.d_weights[..]);
+        let products = &mut Products { left: dy, right, depth: self.headdim, out: d_weights };
+        on_panels(simd, padded::<T>(tokens), products);
+        let mut between = [0.0; CHUNK];
+        let mut d_skip = T::ZERO;
+        for i in 0..tokens {
+            next_row(&mut between, i, decays.step[i]);
+            let (row, n) = (i * CHUNK, i + 1);
+            d_skip += d_weights[row + i];
+            let (between, dt) = (&between[..n], &decays.dt[..n]);
+            let scores = &self.scores[from * CHUNK + row..][..n];
+            let d_scores = &mut self.shared.scores[from * CHUNK + row..][..n];
+            let (weights, d_weights) = (&mut weights[row..][..n], &mut d_weights[row..][..n]);
+            for j in 0..n {
+                let pair = scores[j] * between[j];
+                weights[j] = T::from_f64(pair * dt[j]);
+                d_scores[j] += d_weights[j] * T::from_f64(between[j] * dt[j]);
+                d_weights[j] *= T::from_f64(pair);
+            }
+            weights[i] = T::from_f64(scores[i] * dt[i] + self.skip.to_f64());
+        }
+        sums.skip += d_skip.to_f64();
+        crossings(d_weights, &self.dt[from..from + tokens], &mut self.d_dt[from..from + tokens])
+    }
+
+    /// Through the states before and after a chunk: adds to the gradients of B, C, Δ and the log decays.
+    #[inline(always)]
+    fn through_states<S: Simd>(
+        &mut self,
+        simd: S,
+        chunk: usize,
+        carried: bool,
+        decays: &Decays<T>,
+        d_log: &mut [f64; CHUNK],
+    ) {
+        let (from, tokens, len) = (chunk * CHUNK, self.tokens_of(chunk), self.state_len());
+        let across = |data| Matrix::new(data, self.headdim, CHUNK, CHUNK);
+        let state = (chunk > 0 || self.state.is_some()).then(|| &self.scratch.states[chunk * len..][..len]);
+        let of_chunk = chunk * self.d_state * CHUNK;
+        let mut kept = [T::ZERO; CHUNK]; // what each token adds to the state after the chunk, times its gradient
+        let mut read = [T::ZERO; CHUNK]; // what each token reads from the state before the chunk, times its gradient
+        if carried {
+            on_panels(
+                simd,
+                padded::<T>(tokens),
+                &mut StateTerms {
+                    state: Matrix::new(self.d_after, self.d_state, self.headdim, self.width),
+                    tokens: across(&self.scratch.x_transposed),
+                    factors: &decays.kept(),
+                    other: &self.b_transposed[of_chunk..],
+                    dots: &mut kept,
+                    out: &mut self.shared.b_transposed[of_chunk..],
+                },
+            );
+        }
+        if let Some(state) = state {
+            on_panels(
+                simd,
+                padded::<T>(tokens),
+                &mut StateTerms {
+                    state: Matrix::new(state, self.d_state, self.headdim, self.width),
+                    tokens: across(&self.scratch.dy_transposed),
+                    factors: &decays.from_start,
+                    other: &self.c_transposed[of_chunk..],
+                    dots: &mut read,
+                    out: &mut self.shared.c_transposed[of_chunk..],
+                },
+            );
+        }
+        let passed = match state {
+            Some(state) if carried => decays.total.to_f64() * dot(state, &self.d_after[..len]).to_f64(),
+            _ => 0.0,
+        };
+        let mut before = 0.0;
+        for t in 0..tokens {
+            let kept = kept[t].to_f64() * decays.to_end[t].to_f64();
+            d_log[t] += before + passed;
+            self.d_dt[from + t] += T::from_f64(kept);
+            before += kept * decays.dt[t];
+        }
+        let mut after = 0.0;
+        for t in (0..tokens).rev() {
+            after += read[t].to_f64() * decays.from_start[t].to_f64();
+            d_log[t] += after;
+        }
     }
 }
 
@@ -437,7 +476,7 @@ impl<S: Simd, T: Real> OnPanels<S, T> for ChunkBackward<'_, T> {
             }
         }
         let tokens = self.dt.len();
-        let factors = std::array::from_fn(|t| if t < tokens { self.decays.to_end[t] * self.dt[t] } else { T::ZERO });
+        let factors = self.decays.kept();
         let d_after = Matrix::new(self.d_after, self.b.columns(), self.width, self.width);
         on_tiles::<S, T, W>(
             simd,
@@ -510,7 +549,8 @@ impl<S: Simd, T: Real> OnPanels<S, T> for GroupBackward<'_, T> {
                 let Self(group, column) = self;
                 let (tokens, stride) = (group.tokens, group.state_stride);
                 let d_scores = Matrix::new(group.d_scores, tokens, tokens, CHUNK);
-                let (b, c) = (Matrix::new(group.b, tokens, stride, stride), Matrix::new(group.c, tokens, stride, stride));
+                let (b, c) =
+                    (Matrix::new(group.b, tokens, stride, stride), Matrix::new(group.c, tokens, stride, stride));
                 let mut tile = Tile::<S, T, R, W>::load(simd, group.dc, stride, row, *column);
                 tile.add_lower(d_scores, row, b, *column);
                 tile.store(group.dc, stride, row, *column);

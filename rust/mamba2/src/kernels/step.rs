@@ -7,7 +7,7 @@ use pulp::{Simd, WithSimd};
 use super::core::Core;
 use super::core_forward::gated_mlp;
 use super::math::Math;
-use super::parallel::{Shared, Threads, Unfilled};
+use super::parallel::{Shared, Threads, Unfilled, fill};
 use super::real::Real;
 use super::rows::dot_fused;
 use super::simd;
@@ -71,7 +71,8 @@ impl<T: Real> Core<'_, T> {
                 let state = (at * nheads + head) * size..(at * nheads + head + 1) * size;
                 let channels = at * d_inner + d_mlp + head * self.dims.headdim;
                 // SAFETY: each head has its own state and channels.
-                let (after, y) = unsafe { (after.part(state.clone()), out.part(channels..channels + self.dims.headdim)) };
+                let (after, y) =
+                    unsafe { (after.part(state.clone()), out.part(channels..channels + self.dims.headdim)) };
                 simd::run(StepHead {
                     core: self,
                     activated: &activated[at * conv_dim..][..conv_dim],
@@ -118,7 +119,7 @@ impl<T: Real> WithSimd for Convolve<'_, T> {
             }
             *out = weight[d_conv - 1].fma::<S>(x, sum);
             if let Some((last, early)) = after.split_last_mut() {
-                early.write_copy_of_slice(&history[1..]);
+                fill(early, &history[1..]);
                 last.write(x);
             }
         }
@@ -154,16 +155,16 @@ impl<T: Real> WithSimd for StepHead<'_, T> {
         let c = &self.activated[d_ssm + (ngroups + group) * d_state..][..d_state];
         let dt = self.dt;
         let decay = T::from_f64(Math::exp::<S>(dt.to_f64() * self.a.to_f64()));
+        let mut state = vec![T::ZERO; d_state];
         let rows = self.before.chunks_exact(d_state).zip(self.after.chunks_exact_mut(d_state));
         for (p, ((before, after), (y, &x))) in rows.zip(self.y.iter_mut().zip(x)).enumerate() {
             let scaled = dt * x;
-            for ((after, &before), &b) in after.iter_mut().zip(before).zip(b) {
-                after.write(scaled.fma::<S>(b, before * decay));
+            for ((state, &before), &b) in state.iter_mut().zip(before).zip(b) {
+                *state = scaled.fma::<S>(b, before * decay);
             }
-            // SAFETY: written above.
-            let state = unsafe { after.assume_init_ref() };
+            fill(after, &state);
             let skip = core.channel_skip().map_or(core.skip(head), |skip| skip[head * headdim + p]);
-            *y = skip.fma::<S>(x, dot_fused::<S, T>(state, c));
+            *y = skip.fma::<S>(x, dot_fused::<S, T>(&state, c));
         }
     }
 }

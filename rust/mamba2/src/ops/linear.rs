@@ -18,7 +18,8 @@ pub(crate) fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Resu
 fn run<T: Real + WithDType>(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
     let (x, weight) = (x.contiguous()?, weight.contiguous()?);
     let bias = bias.map(Tensor::contiguous).transpose()?;
-    let call = Call { x: x.detach(), weight: weight.detach(), bias: bias.as_ref().map(Tensor::detach), wants_x: x.track_op() };
+    let call =
+        Call { x: x.detach(), weight: weight.detach(), bias: bias.as_ref().map(Tensor::detach), wants_x: x.track_op() };
     let y = call.with(|linear, x: &[T]| linear.forward(x))?;
     let mut shape = x.dims().to_vec();
     if let Some(last) = shape.last_mut() {
@@ -50,8 +51,8 @@ impl Call {
         let dy = dy.contiguous()?;
         let dy = Numbers::of(&dy)?;
         let dy = dy.slice()?;
-        let ((d_weight, d_bias), d_x) =
-            self.with(|linear, x: &[T]| (linear.backward_parameters(x, dy), self.wants_x.then(|| linear.backward(dy))))?;
+        let ((d_weight, d_bias), d_x) = self
+            .with(|linear, x: &[T]| (linear.backward_parameters(x, dy), self.wants_x.then(|| linear.backward(dy))))?;
         let tensor = |values, like: &Tensor| Tensor::from_vec(values, like.shape(), like.device());
         let d_x = d_x.map(|d_x| tensor(d_x, &self.x)).transpose()?;
         let d_bias = self.bias.as_ref().map(|bias| tensor(d_bias, bias)).transpose()?;

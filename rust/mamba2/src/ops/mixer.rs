@@ -57,15 +57,12 @@ pub(crate) struct Mixer<'a> {
 /// batch and seqlen are at least 1. Differentiable in every tensor.
 pub(crate) fn mixer(mixer: Mixer<'_>, u: &Tensor, state: Option<&State>) -> crate::Result<(Tensor, State)> {
     let (batch, seqlen, _) = u.dims3()?;
-    match u.dtype() {
-        DType::F32 => {
-            check_memory::<f32>(mixer.dims, batch, seqlen)?;
-            Ok(run::<f32>(mixer, u, state)?)
-        }
-        _ => {
-            check_memory::<f64>(mixer.dims, batch, seqlen)?;
-            Ok(run::<f64>(mixer, u, state)?)
-        }
+    if u.dtype() == DType::F32 {
+        check_memory::<f32>(mixer.dims, batch, seqlen)?;
+        Ok(run::<f32>(mixer, u, state)?)
+    } else {
+        check_memory::<f64>(mixer.dims, batch, seqlen)?;
+        Ok(run::<f64>(mixer, u, state)?)
     }
 }
 
@@ -194,7 +191,9 @@ impl Call {
         let parts = Parts::new(self, &numbers)?;
         let zxbcdt = timed!("in_proj", parts.in_proj.forward(parts.u));
         interrupt::check()?;
-        if let (1, false, Some(conv_state), Some(ssm_state)) = (self.seqlen, wanted.saved, parts.conv_state, parts.ssm_state) {
+        if let (1, false, Some(conv_state), Some(ssm_state)) =
+            (self.seqlen, wanted.saved, parts.conv_state, parts.ssm_state)
+        {
             let output = parts.core.step(&StepInput { batch: self.batch, zxbcdt: &zxbcdt, conv_state, ssm_state });
             let states = Some((output.conv_state, output.ssm_state));
             return Ok(Values { y: timed!("out_proj", parts.out_proj.forward(&output.y)), states, saved: None });
@@ -261,7 +260,8 @@ impl Call {
             interrupt::check()?;
         }
         if wanted(Operand::U) {
-            gradients[Operand::U as usize] = Some(timed!("in_proj.backward.input", parts.in_proj.backward(&core.zxbcdt)));
+            gradients[Operand::U as usize] =
+                Some(timed!("in_proj.backward.input", parts.in_proj.backward(&core.zxbcdt)));
         }
         let params = core.params;
         for (operand, gradient) in [
@@ -278,8 +278,13 @@ impl Call {
         gradients[Operand::SsmState as usize] = core.ssm_state;
 
         let all = self.operands.iter().zip(&self.wanted).zip(gradients);
-        let given = all.filter_map(|((operand, &wanted), gradient)| Some((operand.as_ref()?, gradient.filter(|_| wanted))));
-        given.map(|(operand, gradient)| gradient.map(|gradient| Tensor::from_vec(gradient, operand.shape(), operand.device())).transpose()).collect()
+        let given =
+            all.filter_map(|((operand, &wanted), gradient)| Some((operand.as_ref()?, gradient.filter(|_| wanted))));
+        given
+            .map(|(operand, gradient)| {
+                gradient.map(|gradient| Tensor::from_vec(gradient, operand.shape(), operand.device())).transpose()
+            })
+            .collect()
     }
 }
 

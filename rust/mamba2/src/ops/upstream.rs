@@ -15,6 +15,7 @@ pub(crate) fn upstream(tensors: &[(&Tensor, &Tensor)]) -> Result<Tensor> {
 fn run<T: WithDType>(tensors: &[(&Tensor, &Tensor)]) -> Result<Tensor> {
     let inputs: Vec<_> = tensors.iter().map(|(tensor, _)| *tensor).collect();
     let gradients: Vec<_> = tensors.iter().map(|(_, gradient)| Some(gradient.detach())).collect();
-    let outputs = joint("upstream", &inputs, vec![(vec![T::zero()], 1.into())], Box::new(move |_| Ok(gradients.clone())))?;
+    let outputs =
+        joint("upstream", &inputs, vec![(vec![T::zero()], 1.into())], Box::new(move |_| Ok(gradients.clone())))?;
     Ok(outputs[0].clone())
 }

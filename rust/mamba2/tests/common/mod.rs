@@ -5,8 +5,11 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use candle_core::{DType, Device, Tensor};
-use mamba2::{Mamba2Config, State};
+use mamba2::{Kernels, Mamba2Config, State};
 use serde_json::Value;
+
+/// Both forms of the mixer.
+pub const KERNELS: [Kernels; 2] = [Kernels::Fused, Kernels::Composed];
 
 /// One reference case, see `tests/golden/README.md`.
 pub struct Golden {
