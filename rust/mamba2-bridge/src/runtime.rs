@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,8 @@ use crate::errors::{bridge_error, raise};
 
 /// How often a waiting call looks for signals.
 const SIGNALS: Duration = Duration::from_millis(50);
+/// How long a waiting call stays awake.
+const AWAKE: Duration = Duration::from_micros(500);
 /// How long a forked child waits for a lock that its parent's threads may have held when it was forked.
 const FORKED_WAIT: Duration = Duration::from_secs(2);
 /// Candle walks graphs by recursion; this is deep enough for hundreds of layers.
@@ -135,7 +137,7 @@ fn run<R: Send + 'static>(
     });
     let mut interrupted = None;
     loop {
-        match py.detach(|| receive.lock().recv_timeout(SIGNALS)) {
+        match py.detach(|| wait(&receive.lock())) {
             Ok(_) if interrupted.is_some() => {}
             Ok(Ok(result)) => return result.map_err(|error| raise(py, &error)),
             Ok(Err(panic)) => return Err(bridge_error(py, "InternalError", &message(&*panic))),
@@ -156,6 +158,19 @@ fn run<R: Send + 'static>(
             return Err(error);
         }
     }
+}
+
+/// Waits for a result, at first without sleeping: to be woken costs more than a short call takes.
+fn wait<R>(receive: &Receiver<R>) -> Result<R, RecvTimeoutError> {
+    let started = Instant::now();
+    while started.elapsed() < AWAKE {
+        match receive.try_recv() {
+            Ok(result) => return Ok(result),
+            Err(TryRecvError::Disconnected) => return Err(RecvTimeoutError::Disconnected),
+            Err(TryRecvError::Empty) => std::thread::yield_now(),
+        }
+    }
+    receive.recv_timeout(SIGNALS)
 }
 
 fn message(panic: &(dyn Any + Send)) -> String {
