@@ -11,17 +11,17 @@ import mamba2_bridge as mb
 
 
 @st.composite
-def configs(draw: st.DrawFn) -> mb.Mamba2Config:
-    """Valid configurations; every option and every kind of size turns up."""
+def configs(draw: st.DrawFn, largest: int = 6) -> mb.Mamba2Config:
+    """Valid configurations; every option and every kind of size turns up, of d_state up to `largest`."""
     ngroups = draw(st.integers(1, 3), label="ngroups")
-    headdim = draw(st.integers(1, 5), label="headdim")
+    headdim = draw(st.integers(1, largest - 1), label="headdim")
     d_ssm = ngroups * draw(st.integers(1, 3), label="heads a group") * headdim
     expand = draw(st.integers(1, 3), label="expand")
     d_model = -(-d_ssm // expand) + draw(st.integers(0, 3), label="d_mlp")
     return mb.Mamba2Config(
         d_model=d_model,
-        d_state=draw(st.integers(1, 6), label="d_state"),
-        d_conv=draw(st.integers(1, 5), label="d_conv"),
+        d_state=draw(st.integers(1, largest), label="d_state"),
+        d_conv=draw(st.integers(1, max(5, largest // 4)), label="d_conv"),
         expand=expand,
         headdim=headdim,
         d_ssm=d_ssm if d_ssm != expand * d_model else draw(st.sampled_from([None, d_ssm]), label="d_ssm"),

@@ -40,8 +40,8 @@ class Model(ABC, Generic[_C]):
     seed
         Seed of the initial values. Each parameter's values depend on the seed and on its name only.
     kernels
-        ``"fused"``: kernels written for a CPU, fast; ``"composed"``: Candle's own operations, on any device, the readable
-        reference; ``"auto"``: fused on a CPU, else composed.
+        ``"fused"``: kernels written for a CPU, fast; ``"composed"``: Candle's own operations, on any
+        device, the readable reference; ``"auto"``: fused on a CPU, else composed.
 
     Raises
     ------

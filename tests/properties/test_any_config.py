@@ -1,5 +1,6 @@
 """What holds for any valid configuration and any shape; and that any invalid one is refused."""
 
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 import mamba2_bridge as mb
 from assertions import assert_results_close
+from mamba2_bridge.parity.tolerances import relative_error
 from native_models import DTYPES, by_part, noise, noisy_state, scatter
 from strategies import batches, configs, seeds, seqlens, wrong_fields
 
@@ -106,6 +108,22 @@ def test_a_sequence_may_be_cut_anywhere(cfg, batch, seqlen, share, seed):
     }
     got |= {f"grad.param.{name}": grad for name, grad in late.add_(early).items()}
     assert_results_close(str(cfg), got, run(model, u, state, dy, dstate), "float64")
+
+
+@settings(quick, max_examples=int(os.environ.get("KERNEL_EXAMPLES", "100")))
+@given(cfg=configs(largest=36), batch=st.integers(1, 10), seqlen=seqlens, seed=seeds)
+def test_fused_kernels_equal_the_composed_form(cfg, batch, seqlen, seed):
+    """KERNEL_EXAMPLES in the environment asks for more configurations than the usual hundred."""
+    results = {}
+    for kernels, dtype in (("fused", "float64"), ("composed", "float64"), ("composed", "float32")):
+        model = mb.Mamba2(cfg, dtype, kernels=kernels)
+        scatter(model, seed)
+        u, state = noise(batch, seqlen, cfg.d_model, dtype=dtype, seed=seed), noisy_state(model, batch)
+        dy = noise(*u.shape, dtype=dtype, seed=seed + 1)
+        results[kernels, dtype] = run(model, u, state, dy, noisy_state(model, batch, 7))
+    got, want, narrow = results.values()
+    own_loss = {name: relative_error(narrow[name], value) for name, value in want.items()}
+    assert_results_close(str(cfg), got, want, "float64", own_loss)
 
 
 @quick
