@@ -53,20 +53,26 @@ impl<'a, T: Real> Taps<'a, T> {
     }
 }
 
-/// The convolution at token `t`, before the SiLU: `out` (`conv_dim`).
+/// The convolution of channels `first` and on at token `t`, before the SiLU.
 #[inline(always)]
-pub(crate) fn convolve<S: Simd, T: Real>(taps: &Taps<'_, T>, raw: &RawColumns<'_, T>, t: usize, out: &mut [T]) {
+pub(crate) fn convolve<S: Simd, T: Real>(
+    taps: &Taps<'_, T>,
+    raw: &RawColumns<'_, T>,
+    t: usize,
+    first: usize,
+    out: &mut [T],
+) {
     let n = out.len();
     match taps.bias {
-        Some(bias) => out.copy_from_slice(bias),
+        Some(bias) => out.copy_from_slice(&bias[first..][..n]),
         None => out.fill(T::ZERO),
     }
+    let w = |back| &taps.tap(back)[first..][..n];
+    let x = |back| &raw.before(t, back)[first..][..n];
     // Four taps at once, the common width, save three passes over the row.
     let mut back = taps.d_conv;
     while back >= 4 {
-        let (w3, w2, w1, w0) =
-            (&taps.tap(back - 1)[..n], &taps.tap(back - 2)[..n], &taps.tap(back - 3)[..n], &taps.tap(back - 4)[..n]);
-        let x = |back| &raw.before(t, back)[..n];
+        let (w3, w2, w1, w0) = (w(back - 1), w(back - 2), w(back - 3), w(back - 4));
         let (x3, x2, x1, x0) = (x(back - 1), x(back - 2), x(back - 3), x(back - 4));
         for c in 0..n {
             let sum = w3[c].fma::<S>(x3[c], out[c]);
@@ -78,9 +84,7 @@ pub(crate) fn convolve<S: Simd, T: Real>(taps: &Taps<'_, T>, raw: &RawColumns<'_
     }
     while back > 0 {
         back -= 1;
-        for ((out, &w), &x) in out.iter_mut().zip(taps.tap(back)).zip(raw.before(t, back)) {
-            *out = w.fma::<S>(x, *out);
-        }
+        add_scaled::<S, T>(w(back), x(back), out);
     }
 }
 

@@ -189,7 +189,52 @@ pub(crate) struct Packing {
     pub(crate) state_stride: usize,
 }
 
+/// x, or B and C.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Section {
+    X,
+    Bc,
+}
+
+/// Neighbouring channels that are worked on over all tokens of a chunk before the next: few enough to stay in the nearest cache.
+#[derive(Debug, Clone)]
+pub(crate) struct ChannelBlock {
+    pub(crate) section: Section,
+    /// Which heads of x, or groups of B and after them those of C.
+    pub(crate) units: Range<usize>,
+    /// Which of the convolution's channels.
+    pub(crate) channels: Range<usize>,
+}
+
+/// Channels of a block, where a head or group doesn't have more.
+const BLOCK: usize = 128;
+
 impl Packing {
+    /// All of the convolution's channels, in their order.
+    pub(crate) fn channel_blocks(&self) -> Vec<ChannelBlock> {
+        let sections = [(Section::X, self.nheads, self.headdim), (Section::Bc, 2 * self.ngroups, self.d_state)];
+        let mut blocks = Vec::new();
+        let mut first = 0;
+        for (section, count, size) in sections {
+            let step = (BLOCK / size).max(1);
+            for start in (0..count).step_by(step) {
+                let units = start..(start + step).min(count);
+                let channels = first + units.start * size..first + units.end * size;
+                blocks.push(ChannelBlock { section, units, channels });
+            }
+            first += count * size;
+        }
+        blocks
+    }
+
+    /// Channels of a head or group, and elements from one of its rows to the next.
+    pub(crate) fn unit(&self, section: Section) -> (usize, usize) {
+        match section {
+            Section::X => (self.headdim, self.width),
+            Section::Bc => (self.d_state, self.state_stride),
+        }
+    }
+
     /// Elements of the states of all heads.
     pub(crate) fn states(&self) -> usize {
         self.nheads * self.state()

@@ -8,7 +8,7 @@ use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
 use super::conv::{RawColumns, Taps, add_scaled};
-use super::core::{Columns, Core, CoreInput, Packing, Sequence, Stopped, check, superblocks};
+use super::core::{ChannelBlock, Columns, Core, CoreInput, Packing, Section, Sequence, Stopped, check, superblocks};
 use super::core_forward::{CoreSaved, pack_states, unpack_states};
 use super::gated_norm::RowGradients;
 use super::pack::Packer;
@@ -580,78 +580,94 @@ impl<T: Real> WithSimd for Close<'_, T> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(mut self, _: S) {
-        let Dims { conv_dim, d_conv, d_in_proj, nheads, .. } = self.pass.core.dims;
-        let (rows, pass) = (self.rows.clone(), self.pass);
-        // Gradients before the SiLU, of these tokens and of those after them that read them.
-        let mut d_pre = vec![T::ZERO; (rows.len() + d_conv - 1) * conv_dim];
-        for (t, line) in (rows.start..).zip(d_pre.chunks_exact_mut(conv_dim)) {
-            self.before_silu::<S>(t, rows.contains(&t), line);
+        let Dims { d_in_proj, nheads, .. } = self.pass.core.dims;
+        for block in self.pass.packing.channel_blocks() {
+            self.convolution::<S>(&block);
         }
-        let mut d_raw = vec![T::ZERO; conv_dim];
+        let columns = &self.pass.columns.dt;
         let mut d_step = vec![T::ZERO; nheads];
-        for t in rows.clone() {
-            let token = self.start + t;
-            let line = |ahead: usize| &d_pre[(t - rows.start + ahead) * conv_dim..][..conv_dim];
-            if t < d_conv - 1 {
-                // SAFETY: each token's line is accessed here alone.
-                unsafe { self.kept.part(t * conv_dim..(t + 1) * conv_dim) }.copy_from_slice(line(0));
-            }
-            d_raw.fill(T::ZERO);
-            for ahead in 0..d_conv {
-                add_scaled::<S, T>(pass.taps.tap(ahead), line(ahead), &mut d_raw);
-                let sums = &mut self.sums.conv[ahead * conv_dim..][..conv_dim];
-                add_scaled::<S, T>(self.raw.before(token, ahead), line(0), sums);
-            }
-            for (sum, &d) in self.sums.conv[d_conv * conv_dim..].iter_mut().zip(line(0)) {
-                *sum += d;
-            }
-            let back = pass.sequence.seqlen - token;
-            if back < d_conv && pass.upstream.conv_state.is_some() {
-                for (channel, d) in d_raw.iter_mut().enumerate() {
-                    *d += pass.conv_upstream(back, channel);
-                }
-            }
+        for t in self.rows.clone() {
             self.step::<S>(t, &mut d_step);
-            let at = (pass.at * pass.sequence.seqlen + token) * d_in_proj;
-            for (columns, d) in [(&pass.columns.xbc, &d_raw), (&pass.columns.dt, &d_step)] {
-                // SAFETY: each token's columns are accessed here alone.
-                let to = unsafe { pass.target.zxbcdt.part(at + columns.start..at + columns.end) };
-                fill(to, d);
-            }
+            let at = (self.pass.at * self.pass.sequence.seqlen + self.start + t) * d_in_proj;
+            // SAFETY: each token's columns are accessed here alone.
+            fill(unsafe { self.pass.target.zxbcdt.part(at + columns.start..at + columns.end) }, &d_step);
         }
     }
 }
 
 impl<T: Real> Close<'_, T> {
+    /// Gradients to the raw columns and to the taps of a block of channels.
+    #[inline(always)]
+    fn convolution<S: Simd>(&mut self, block: &ChannelBlock) {
+        let Dims { conv_dim, d_conv, d_in_proj, .. } = self.pass.core.dims;
+        let (rows, pass) = (self.rows.clone(), self.pass);
+        let (first, n) = (block.channels.start, block.channels.len());
+        // Gradients before the SiLU, of these tokens and of those after them that read them.
+        let mut d_pre = vec![T::ZERO; (rows.len() + d_conv - 1) * n];
+        for (t, line) in (rows.start..).zip(d_pre.chunks_exact_mut(n)) {
+            self.before_silu::<S>(t, rows.contains(&t), block, line);
+        }
+        let mut d_raw = vec![T::ZERO; n];
+        for t in rows.clone() {
+            let token = self.start + t;
+            let line = |ahead: usize| &d_pre[(t - rows.start + ahead) * n..][..n];
+            if t < d_conv - 1 {
+                let at = t * conv_dim + first;
+                // SAFETY: each token's channels are accessed here alone.
+                unsafe { self.kept.part(at..at + n) }.copy_from_slice(line(0));
+            }
+            d_raw.fill(T::ZERO);
+            for ahead in 0..d_conv {
+                add_scaled::<S, T>(&pass.taps.tap(ahead)[first..], line(ahead), &mut d_raw);
+                let sums = &mut self.sums.conv[ahead * conv_dim + first..][..n];
+                add_scaled::<S, T>(&self.raw.before(token, ahead)[first..], line(0), sums);
+            }
+            for (sum, &d) in self.sums.conv[d_conv * conv_dim + first..].iter_mut().zip(line(0)) {
+                *sum += d;
+            }
+            let back = pass.sequence.seqlen - token;
+            if back < d_conv && pass.upstream.conv_state.is_some() {
+                for (channel, d) in d_raw.iter_mut().enumerate() {
+                    *d += pass.conv_upstream(back, first + channel);
+                }
+            }
+            let at = (pass.at * pass.sequence.seqlen + token) * d_in_proj + pass.columns.xbc.start + first;
+            // SAFETY: each token's columns are accessed here alone.
+            fill(unsafe { pass.target.zxbcdt.part(at..at + n) }, &d_raw);
+        }
+    }
+
     /// The gradient to the convolution's output at token `t` of the superblock or after it; `own`: the chunk's own token.
     #[inline(always)]
-    fn before_silu<S: Simd>(&mut self, t: usize, own: bool, line: &mut [T]) {
+    fn before_silu<S: Simd>(&mut self, t: usize, own: bool, block: &ChannelBlock, line: &mut [T]) {
         let Self { pass, count, scratch, following, .. } = *self;
+        let (conv_dim, first) = (pass.core.dims.conv_dim, block.channels.start);
         if t >= count {
-            let after = (t - count) * line.len();
+            let after = (t - count) * conv_dim + first;
             if after < following.len() {
                 line.copy_from_slice(&following[after..][..line.len()]);
             }
             return;
         }
-        let Packing { headdim, ngroups, d_state, width, state_stride, .. } = pass.packing;
-        let (x, bc) = line.split_at_mut(pass.core.dims.d_ssm);
-        for (head, x) in x.chunks_exact_mut(headdim).enumerate() {
-            let from = (head * count + t) * width;
-            copy(x, &scratch.dx[from..][..headdim]);
-            if let Some(skip) = pass.core.channel_skip() {
-                let (dy, input) = (&scratch.y[from..][..headdim], &scratch.x[from..][..headdim]);
-                add_scaled::<S, T>(&skip[head * headdim..], dy, x);
+        let (size, padded) = pass.packing.unit(block.section);
+        let ngroups = pass.packing.ngroups;
+        for (unit, line) in block.units.clone().zip(line.chunks_exact_mut(size)) {
+            let (packed, at) = match block.section {
+                Section::X => (&scratch.dx, unit),
+                Section::Bc if unit < ngroups => (&scratch.db, unit),
+                Section::Bc => (&scratch.dc, unit - ngroups),
+            };
+            let from = (at * count + t) * padded;
+            copy(line, &packed[from..][..size]);
+            if let (Section::X, Some(skip)) = (block.section, pass.core.channel_skip()) {
+                let (dy, input) = (&scratch.y[from..][..size], &scratch.x[from..][..size]);
+                add_scaled::<S, T>(&skip[unit * size..], dy, line);
                 if own {
-                    add_scaled::<S, T>(dy, input, &mut self.sums.d[head * headdim..]);
+                    add_scaled::<S, T>(dy, input, &mut self.sums.d[unit * size..]);
                 }
             }
         }
-        for (group, bc) in bc.chunks_exact_mut(d_state).enumerate() {
-            let (from, group) = if group < ngroups { (&scratch.db, group) } else { (&scratch.dc, group - ngroups) };
-            copy(bc, &from[(group * count + t) * state_stride..][..d_state]);
-        }
-        let slopes = &scratch.slopes[t * line.len()..];
+        let slopes = &scratch.slopes[t * conv_dim + first..];
         for (d, &slope) in line.iter_mut().zip(slopes) {
             *d *= slope;
         }

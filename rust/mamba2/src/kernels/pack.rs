@@ -5,7 +5,7 @@ use std::ops::Range;
 use pulp::{Simd, WithSimd};
 
 use super::conv::{RawColumns, Taps, convolve};
-use super::core::{Columns, Core, Packing, Sequence};
+use super::core::{ChannelBlock, Columns, Core, Packing, Section, Sequence};
 use super::matrix::Matrix;
 use super::parallel::{Shared, Threads};
 use super::real::Real;
@@ -80,11 +80,15 @@ impl<T: Real> WithSimd for PackChunk<'_, T> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
         let rows = self.chunk * CHUNK..((self.chunk + 1) * CHUNK).min(self.count);
-        let mut line = vec![T::ZERO; self.packer.core.dims.conv_dim];
+        for block in self.packer.packing.channel_blocks() {
+            let mut line = vec![T::ZERO; block.channels.len()];
+            for t in rows.clone() {
+                self.convolved::<S>(t, &block, &mut line);
+                self.scatter(t, &block, &line);
+            }
+        }
         let mut dt = vec![T::ZERO; self.packer.packing.nheads];
         for t in rows.clone() {
-            self.convolved::<S>(t, &mut line);
-            self.scatter(t, &line);
             self.step_sizes::<S>(t, &mut dt);
         }
         for group in 0..self.packer.packing.ngroups {
@@ -95,11 +99,13 @@ impl<T: Real> WithSimd for PackChunk<'_, T> {
 
 impl<T: Real> PackChunk<'_, T> {
     #[inline(always)]
-    fn convolved<S: Simd>(&self, t: usize, line: &mut [T]) {
-        convolve::<S, T>(self.packer.taps, &self.packer.raw, self.start + t, line);
+    fn convolved<S: Simd>(&self, t: usize, block: &ChannelBlock, line: &mut [T]) {
+        let Packer { core, taps, raw, .. } = self.packer;
+        convolve::<S, T>(taps, raw, self.start + t, block.channels.start, line);
         if self.backward {
+            let row = t * core.dims.conv_dim;
             // SAFETY: each token's slopes are accessed here alone.
-            let slopes = unsafe { self.packed.slopes.part(t * line.len()..(t + 1) * line.len()) };
+            let slopes = unsafe { self.packed.slopes.part(row + block.channels.start..row + block.channels.end) };
             for (x, slope) in line.iter_mut().zip(slopes) {
                 (*x, *slope) = x.silu_and_slope::<S>();
             }
@@ -111,23 +117,20 @@ impl<T: Real> PackChunk<'_, T> {
     }
 
     #[inline(always)]
-    fn scatter(&self, t: usize, line: &[T]) {
-        let Packing { headdim, width, ngroups, d_state, state_stride, .. } = *self.packer.packing;
-        let (x, bc) = line.split_at(self.packer.core.dims.d_ssm);
-        let (b, c) = bc.split_at(ngroups * d_state);
-        let parts = [
-            (self.packed.x, x, headdim, width),
-            (self.packed.b, b, d_state, state_stride),
-            (self.packed.c, c, d_state, state_stride),
-        ];
-        for (to, from, size, padded) in parts {
-            for (at, from) in from.chunks_exact(size).enumerate() {
-                let start = (at * self.count + t) * padded;
-                // SAFETY: each token's rows are accessed here alone.
-                let to = unsafe { to.part(start..start + padded) };
-                copy(&mut to[..size], from);
-                to[size..].fill(T::ZERO);
-            }
+    fn scatter(&self, t: usize, block: &ChannelBlock, line: &[T]) {
+        let (size, padded) = self.packer.packing.unit(block.section);
+        let ngroups = self.packer.packing.ngroups;
+        for (unit, from) in block.units.clone().zip(line.chunks_exact(size)) {
+            let (packed, unit) = match block.section {
+                Section::X => (&self.packed.x, unit),
+                Section::Bc if unit < ngroups => (&self.packed.b, unit),
+                Section::Bc => (&self.packed.c, unit - ngroups),
+            };
+            let start = (unit * self.count + t) * padded;
+            // SAFETY: each token's rows are accessed here alone.
+            let to = unsafe { packed.part(start..start + padded) };
+            copy(&mut to[..size], from);
+            to[size..].fill(T::ZERO);
         }
     }
 
