@@ -7,20 +7,22 @@ from typing import Any, final
 from numpy.typing import ArrayLike, NDArray
 
 __all__ = [
-    "NO_DECAY",
     "ForecasterConfig",
     "Gradients",
     "Loss",
     "Mamba2State",
     "MixerConfig",
     "Model",
+    "NO_DECAY",
     "Optimizer",
     "Output",
     "__version__",
     "clip_grad_norm",
+    "gemm_seconds",
     "get_num_threads",
     "replace_folder",
     "set_num_threads",
+    "stage_seconds",
     "write_file",
 ]
 

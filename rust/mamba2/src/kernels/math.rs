@@ -3,7 +3,7 @@
 //! The standard library's functions are calls, one element at a time. These are branch-free expressions of additions,
 //! multiplications, divisions, selects and integer operations that every vector unit has (no table, no conversion
 //! between integer and float, no 64-bit arithmetic shift), so a plain loop over slices inside
-//! [`Simd::vectorize`](pulp::Simd::vectorize) compiles to packed code.
+//! [`Simd::vectorize`] compiles to packed code.
 //!
 //! Errors are held over the whole range, with fused multiply-add and without, by tests/math.rs.
 

@@ -209,11 +209,11 @@ impl<T: Real> HeadBackward<'_, T> {
         let products = &mut Products { left: dy, right, depth: self.headdim, out: d_weights };
         on_panels(simd, padded::<T>(tokens), products);
         let mut between = [0.0; CHUNK];
-        let mut d_skip = T::ZERO;
+        let mut d_skip = 0.0;
         for i in 0..tokens {
             next_row(&mut between, i, decays.step[i]);
             let (row, n) = (i * CHUNK, i + 1);
-            d_skip += d_weights[row + i];
+            d_skip += d_weights[row + i].to_f64();
             let (between, dt) = (&between[..n], &decays.dt[..n]);
             let scores = &self.scores[from * CHUNK + row..][..n];
             let d_scores = &mut self.shared.scores[from * CHUNK + row..][..n];
@@ -226,7 +226,7 @@ impl<T: Real> HeadBackward<'_, T> {
             }
             weights[i] = T::from_f64(scores[i] * dt[i] + self.skip.to_f64());
         }
-        sums.skip += d_skip.to_f64();
+        sums.skip += d_skip;
         crossings(d_weights, &self.dt[from..from + tokens], &mut self.d_dt[from..from + tokens])
     }
 
