@@ -42,8 +42,10 @@ test: test-rust test-python ## Run all tests, Rust and Python
 test-rust: setup
 	cargo test --release --locked --workspace
 
+# All on the kernels that users get, then the numbers on the composed form, too.
 test-python: setup
 	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --kernels composed tests/bindings tests/properties tests/torch_side
 
 lint: setup ## Check formats, lints, types, stubs and documentation
 	cargo fmt --all --check

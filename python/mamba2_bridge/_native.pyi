@@ -7,13 +7,13 @@ from typing import Any, final
 from numpy.typing import ArrayLike, NDArray
 
 __all__ = [
+    "NO_DECAY",
     "ForecasterConfig",
     "Gradients",
     "Loss",
     "Mamba2State",
     "MixerConfig",
     "Model",
-    "NO_DECAY",
     "Optimizer",
     "Output",
     "__version__",
