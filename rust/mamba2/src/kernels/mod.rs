@@ -15,6 +15,7 @@
 mod conv;
 pub mod core;
 pub mod core_backward;
+mod core_backward_rows;
 pub mod core_forward;
 mod gated_norm;
 pub mod linear;

@@ -13,9 +13,6 @@ use super::tile::{MAX_PANEL, OnPanels, OnTiles, Tile, on_panels, on_tiles};
 /// Tokens of a chunk.
 pub(crate) const CHUNK: usize = 64;
 
-/// A matrix between the tokens of one chunk, rows of CHUNK elements.
-pub(crate) type Square<T> = [T; CHUNK * CHUNK];
-
 /// `C·Bᵀ` of one chunk and group, what every head of the group shares, in f64: with Δ and D it may nearly cancel, and the norm would
 /// show what it lost. Only the part at and below the diagonal is used.
 pub(crate) struct Scores<'a> {
@@ -158,7 +155,7 @@ impl<T: Real> WithSimd for HeadForward<'_, T> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let mut weights: Square<T> = [T::ZERO; CHUNK * CHUNK];
+        let mut weights = [T::ZERO; CHUNK * CHUNK];
         let mut started = self.started;
         for start in (0..self.tokens).step_by(CHUNK) {
             let tokens = CHUNK.min(self.tokens - start);
