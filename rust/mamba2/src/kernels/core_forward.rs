@@ -135,21 +135,6 @@ impl<T: Real> Core<'_, T> {
         }
     }
 
-    /// y of the forward pass that took `input` and left `saved`, made again.
-    #[must_use]
-    pub fn output_again(&self, input: &CoreInput<'_, T>, saved: &CoreSaved<T>) -> Vec<T> {
-        let _stage = stage!("norm.again");
-        let tokens = input.batch * input.seqlen;
-        let mut y = Unfilled::new(tokens * self.dims.d_inner);
-        let out = Shared::new(y.slots());
-        Threads::Many.each(tokens.div_ceil(CHUNK), |chunk| {
-            let rows = chunk * CHUNK..((chunk + 1) * CHUNK).min(tokens);
-            simd::run(Again { core: self, zxbcdt: input.zxbcdt, saved, rows, out });
-        });
-        // SAFETY: the tasks have filled it.
-        unsafe { y.filled() }
-    }
-
     /// Reciprocal roots of one token.
     pub(crate) fn roots(&self) -> usize {
         if self.params.norm_weight.is_some() { self.dims.norm_groups } else { 0 }
@@ -318,36 +303,6 @@ impl<T: Real> WithSimd for Finish<'_, T> {
                 }
                 fill(pass.target.y.part(at * d_inner..(at + 1) * d_inner), &out);
             }
-        }
-    }
-}
-
-/// Rows of tokens from the scan's saved output to the core's.
-struct Again<'a, T> {
-    core: &'a Core<'a, T>,
-    zxbcdt: &'a [T],
-    saved: &'a CoreSaved<T>,
-    rows: Range<usize>,
-    out: Slots<'a, T>,
-}
-
-impl<T: Real> WithSimd for Again<'_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) {
-        let Dims { d_inner, d_mlp, d_ssm, d_in_proj, .. } = self.core.dims;
-        let (norm, columns) = (self.core.gated_norm(), self.core.columns());
-        let mut roots = vec![T::ZERO; self.core.roots()];
-        let mut out = vec![T::ZERO; d_inner];
-        for t in self.rows {
-            let row = &self.zxbcdt[t * d_in_proj..][..d_in_proj];
-            let (mlp, scan) = out.split_at_mut(d_mlp);
-            scan.copy_from_slice(&self.saved.y[t * d_ssm..][..d_ssm]);
-            norm.forward::<S>(scan, &row[columns.z.clone()], &mut roots);
-            gated_mlp::<S, T>(&row[columns.z0.clone()], &row[columns.x0.clone()], mlp);
-            // SAFETY: each token's row is accessed here alone.
-            fill(unsafe { self.out.part(t * d_inner..(t + 1) * d_inner) }, &out);
         }
     }
 }

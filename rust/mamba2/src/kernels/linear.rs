@@ -1,13 +1,12 @@
-//! Linear layers through the `gemm` crate: the projections around the core.
+//! Linear layers: the projections around the core.
 
-use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use gemm::Parallelism;
 use pulp::{Simd, WithSimd};
 
 use super::matrix::Matrix;
 use super::parallel::{Shared, Threads, Unfilled};
+use super::product::{Right, To, product_into};
 use super::real::Real;
 use super::rows::dot_fused;
 use super::simd;
@@ -138,47 +137,7 @@ impl<T: Real> WithSimd for ColumnSums<'_, T> {
 /// `left·right`, row by row, on all threads of the pool.
 pub(crate) fn product<T: Real>(left: Matrix<'_, T>, right: Matrix<'_, T>) -> Vec<T> {
     let mut out = Unfilled::new(left.rows() * right.columns());
-    product_into(left, right, out.slots(), Threads::Many);
+    product_into(left, Right::Plain(right), out.slots(), To::Fill, Threads::Many);
     // SAFETY: filled by the product.
     unsafe { out.filled() }
-}
-
-/// The same into `out`.
-pub(crate) fn product_into<T: Real>(
-    left: Matrix<'_, T>,
-    right: Matrix<'_, T>,
-    out: &mut [MaybeUninit<T>],
-    threads: Threads,
-) {
-    let (m, k, n) = (left.rows(), left.columns(), right.columns());
-    assert!(k == right.rows() && out.len() == m * n, "a product of matrices that don't fit");
-    let stride = |stride: usize| stride.cast_signed();
-    let parallelism = match threads {
-        Threads::Many => Parallelism::Rayon(rayon::current_num_threads()),
-        Threads::One => Parallelism::None,
-    };
-    // SAFETY: both matrices lie in their slices, `out` holds m·n elements, and is only written: beta is not used.
-    unsafe {
-        gemm::gemm(
-            m,
-            n,
-            k,
-            out.as_mut_ptr().cast::<T>(),
-            1,
-            stride(n),
-            false,
-            left.data.as_ptr(),
-            stride(left.column),
-            stride(left.row),
-            right.data.as_ptr(),
-            stride(right.column),
-            stride(right.row),
-            T::ZERO,
-            T::ONE,
-            false,
-            false,
-            false,
-            parallelism,
-        );
-    }
 }

@@ -1,5 +1,7 @@
 //! Matrices in slices.
 
+use std::ops::Range;
+
 /// A matrix in a slice, element (r, c) at `r · row + c · column`.
 #[derive(Clone, Copy)]
 pub(crate) struct Matrix<'a, T> {
@@ -22,6 +24,19 @@ impl<'a, T: Copy> Matrix<'a, T> {
     #[inline(always)]
     pub(crate) fn transposed(self) -> Self {
         Self { rows: self.columns, columns: self.rows, row: self.column, column: self.row, ..self }
+    }
+
+    /// Some of its rows and columns.
+    #[inline(always)]
+    pub(crate) fn part(self, rows: Range<usize>, columns: Range<usize>) -> Self {
+        assert!(rows.end <= self.rows && columns.end <= self.columns, "a part beyond its matrix");
+        let start = (rows.start * self.row + columns.start * self.column).min(self.data.len());
+        Self { data: &self.data[start..], rows: rows.len(), columns: columns.len(), ..self }
+    }
+
+    #[inline(always)]
+    pub(crate) fn at(self, r: usize, c: usize) -> T {
+        self.data[r * self.row + c * self.column]
     }
 
     #[inline(always)]

@@ -37,6 +37,10 @@ pub struct Workspace<T> {
     pub(crate) db: Vec<T>,
     /// (ngroups, tokens, `state_stride`).
     pub(crate) dc: Vec<T>,
+    /// Panels of a product's left operand.
+    pub(crate) left: Vec<T>,
+    /// Panels of a product's right operand.
+    pub(crate) right: Vec<T>,
     /// One for each group of heads that is a task.
     pub(crate) tasks: Vec<(GroupGradients<T>, HeadScratch<T>)>,
 }

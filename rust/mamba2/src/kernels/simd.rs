@@ -39,3 +39,20 @@ pub fn name() -> &'static str {
     }
     run(Name)
 }
+
+/// Tells the machine that `line` will be needed soon, where it can be told.
+#[inline(always)]
+#[allow(unused_variables)] // on other machines
+pub(crate) fn prefetch<T>(line: &[T]) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        if let (Some(first), Some(last)) = (line.first(), line.last()) {
+            // SAFETY: a hint; every machine of this architecture has the instruction.
+            unsafe {
+                _mm_prefetch(std::ptr::from_ref(first).cast(), _MM_HINT_T0);
+                _mm_prefetch(std::ptr::from_ref(last).cast(), _MM_HINT_T0);
+            }
+        }
+    }
+}

@@ -1,6 +1,7 @@
 //! Small matrix products held in registers: the scan's inner loops.
 
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use pulp::{NullaryFnOnce, Simd};
@@ -77,6 +78,56 @@ impl<S: Simd, T: Real, const R: usize, const W: usize> Tile<S, T, R, W> {
                         self.sums[r][w] = T::times_plus(self.simd, factor, right[w], self.sums[r][w]);
                     }
                 }
+            }
+        }
+    }
+
+    /// Adds `left · right`: `left` (depth, `R`), and `right` rows that are `stride` apart.
+    #[inline(always)]
+    pub(crate) fn add_packed(&mut self, left: &[T], right: &[T], stride: usize) {
+        let (left, _) = left.as_chunks::<R>();
+        assert!(left.is_empty() || (left.len() - 1) * stride + Self::width() <= right.len(), "a tile beyond its panel");
+        let mut line = right.as_ptr();
+        for left in left {
+            // SAFETY: asserted above.
+            unsafe {
+                let mut right = [T::splat(self.simd, T::ZERO); W];
+                for w in 0..W {
+                    right[w] = line.cast::<T::Vector<S>>().add(w).read_unaligned();
+                }
+                for r in 0..R {
+                    let factor = T::splat(self.simd, left[r]);
+                    for w in 0..W {
+                        self.sums[r][w] = T::times_plus(self.simd, factor, right[w], self.sums[r][w]);
+                    }
+                }
+                line = line.wrapping_add(stride);
+            }
+        }
+    }
+
+    /// Row r of the tile to `line`, as long as the tile is wide.
+    #[inline(always)]
+    pub(crate) fn fill_row(&self, r: usize, line: &mut [MaybeUninit<T>]) {
+        assert!(line.len() == Self::width());
+        for w in 0..W {
+            // SAFETY: `line` holds W vectors, which are written and not read.
+            unsafe { line.as_mut_ptr().cast::<T::Vector<S>>().add(w).write_unaligned(self.sums[r][w]) };
+        }
+    }
+
+    /// Adds row r of the tile to `line`.
+    ///
+    /// # Safety
+    /// `line` has been filled.
+    #[inline(always)]
+    pub(crate) unsafe fn add_row(&self, r: usize, line: &mut [MaybeUninit<T>]) {
+        assert!(line.len() == Self::width());
+        for w in 0..W {
+            // SAFETY: `line` holds W vectors, and has been filled.
+            unsafe {
+                let at = line.as_mut_ptr().cast::<T::Vector<S>>().add(w);
+                at.write_unaligned(T::plus(self.simd, at.read_unaligned(), self.sums[r][w]));
             }
         }
     }
@@ -233,19 +284,47 @@ pub(crate) trait OnTiles<S: Simd, T: Real, const W: usize> {
     fn tile<const R: usize>(&mut self, simd: S, row: usize);
 }
 
+/// Work on some rows at a time.
+pub(crate) trait OnRows {
+    /// The work on the `R` rows from `row` on.
+    fn rows<const R: usize>(&mut self, row: usize);
+}
+
+/// Runs `work` on 6, 4 or 1 rows at a time until all `rows` are done: with fewer than 4, a tile waits for its sums.
+#[inline(always)]
+pub(crate) fn on_rows(rows: usize, work: &mut impl OnRows) {
+    let (sixes, fours) = match (rows / 6, rows % 6) {
+        (sixes, 4 | 5) => (sixes, 1),
+        (sixes @ 1.., 2 | 3) => (sixes - 1, 2),
+        (sixes, _) => (sixes, 0),
+    };
+    let mut row = 0;
+    for _ in 0..sixes {
+        work.rows::<6>(row);
+        row += 6;
+    }
+    for _ in 0..fours {
+        work.rows::<4>(row);
+        row += 4;
+    }
+    for row in row..rows {
+        work.rows::<1>(row);
+    }
+}
+
 /// Runs `work` on tiles that cover `rows` rows.
 #[inline(always)]
 pub(crate) fn on_tiles<S: Simd, T: Real, const W: usize>(simd: S, rows: usize, work: &mut impl OnTiles<S, T, W>) {
-    let mut row = 0;
-    while row + 6 <= rows {
-        work.tile::<6>(simd, row);
-        row += 6;
+    struct Tiles<'a, S, T, O, const W: usize> {
+        simd: S,
+        work: &'a mut O,
+        element: PhantomData<T>,
     }
-    while row + 2 <= rows {
-        work.tile::<2>(simd, row);
-        row += 2;
+    impl<S: Simd, T: Real, O: OnTiles<S, T, W>, const W: usize> OnRows for Tiles<'_, S, T, O, W> {
+        #[inline(always)]
+        fn rows<const R: usize>(&mut self, row: usize) {
+            self.work.tile::<R>(self.simd, row);
+        }
     }
-    if row < rows {
-        work.tile::<1>(simd, row);
-    }
+    on_rows(rows, &mut Tiles::<S, T, _, W> { simd, work, element: PhantomData });
 }

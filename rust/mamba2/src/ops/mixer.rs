@@ -175,6 +175,8 @@ struct Saved<T> {
     /// (batch, seqlen, `d_in_proj`).
     zxbcdt: Vec<T>,
     core: CoreSaved<T>,
+    /// (batch, seqlen, `d_inner`): what the output projection takes.
+    y: Vec<T>,
 }
 
 impl Call {
@@ -204,7 +206,7 @@ impl Call {
         Ok(Values {
             y: timed!("out_proj", parts.out_proj.forward(&output.y)),
             states: output.conv_state.zip(output.ssm_state),
-            saved: output.saved.map(|core| Saved { zxbcdt, core }),
+            saved: output.saved.map(|core| Saved { zxbcdt, core, y: output.y }),
         })
     }
 
@@ -234,8 +236,7 @@ impl Call {
 
         let mut gradients: PerOperand<Vec<T>> = Default::default();
         if wanted(Operand::OutWeight) || wanted(Operand::OutBias) {
-            let y = parts.core.output_again(&input, &saved.core);
-            let (weight, bias) = timed!("out_proj.backward.weight", parts.out_proj.backward_parameters(&y, dy));
+            let (weight, bias) = timed!("out_proj.backward.weight", parts.out_proj.backward_parameters(&saved.y, dy));
             gradients[Operand::OutWeight as usize] = Some(weight);
             gradients[Operand::OutBias as usize] = Some(bias);
             interrupt::check()?;
