@@ -1,7 +1,9 @@
 //! Causal depthwise convolution and SiLU over rows of tokens (docs/mamba2.md, step 2).
 
-use super::real::Real;
 use pulp::Simd;
+
+use super::real::Real;
+use super::rows::copy;
 
 /// The raw (x, B, C) columns of one sequence, with what came before its first token.
 #[derive(Clone, Copy)]
@@ -64,7 +66,7 @@ pub(crate) fn convolve<S: Simd, T: Real>(
 ) {
     let n = out.len();
     match taps.bias {
-        Some(bias) => out.copy_from_slice(&bias[first..][..n]),
+        Some(bias) => copy(out, &bias[first..][..n]),
         None => out.fill(T::ZERO),
     }
     let w = |back| &taps.tap(back)[first..][..n];

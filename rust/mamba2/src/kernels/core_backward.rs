@@ -348,7 +348,7 @@ impl<T: Real> Pass<'_, T> {
         self.threads.each(ntasks, |task| {
             // SAFETY: each task has its own buffers.
             let (shared, scratch) = &mut unsafe { shared_tasks.part(task..task + 1) }[0];
-            shared.clear(across, square);
+            shared.reserve(across, square);
             scratch.reserve(packing.headdim, nchunks * state);
             let (g, first) = (task / per_group, task % per_group * size);
             let heads = packing.nheads / packing.ngroups;
@@ -386,6 +386,7 @@ impl<T: Real> Pass<'_, T> {
                     dx,
                     d_dt,
                     shared,
+                    shared_filled: at > g * heads + first,
                     scratch,
                 });
             }

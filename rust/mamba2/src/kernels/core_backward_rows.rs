@@ -40,7 +40,7 @@ impl<T: Real> WithSimd for Open<'_, T> {
             let token = start + t;
             let row = pass.sequence.row(token);
             let at = pass.at * pass.sequence.seqlen + token;
-            d_out.copy_from_slice(&pass.upstream.y[at * d_inner..][..d_inner]);
+            copy(&mut d_out, &pass.upstream.y[at * d_inner..][..d_inner]);
             let (d_mlp_out, d_scan) = d_out.split_at_mut(d_mlp);
             let y = &pass.saved.y[at * d_ssm..][..d_ssm];
             let roots = &pass.saved.roots[at * core.roots()..][..core.roots()];
@@ -156,7 +156,7 @@ impl<T: Real> Close<'_, T> {
         if t >= count {
             let after = (t - count) * conv_dim + first;
             if after < following.len() {
-                line.copy_from_slice(&following[after..][..line.len()]);
+                copy(line, &following[after..][..line.len()]);
             }
             return;
         }

@@ -45,9 +45,14 @@ impl<T: Real> Packer<'_, T> {
             dt: Shared::new(room(&mut scratch.dt, nheads * count)),
             slopes: Shared::new(room(&mut scratch.slopes, slopes)),
         };
-        threads.each(nchunks, |chunk| {
-            simd::run(PackChunk { packer: self, start: tokens.start, count, nchunks, chunk, backward, packed });
+        let blocks = self.packing.channel_blocks();
+        let chunk = |chunk| PackChunk { packer: self, start: tokens.start, count, nchunks, chunk, backward, packed };
+        threads.each(nchunks * blocks.len(), |task| {
+            let (at, block) = (task / blocks.len(), &blocks[task % blocks.len()]);
+            simd::run(Convolve { chunk: chunk(at), block });
         });
+        // Needs B and C of all blocks.
+        threads.each(nchunks, |at| simd::run(Prepare { chunk: chunk(at) }));
     }
 }
 
@@ -64,6 +69,8 @@ struct Packed<'a, T> {
     slopes: Shared<'a, T>,
 }
 
+/// One chunk of a superblock.
+#[derive(Clone, Copy)]
 struct PackChunk<'a, T> {
     packer: &'a Packer<'a, T>,
     start: usize,
@@ -74,25 +81,51 @@ struct PackChunk<'a, T> {
     packed: Packed<'a, T>,
 }
 
-impl<T: Real> WithSimd for PackChunk<'_, T> {
+impl<T: Real> PackChunk<'_, T> {
+    /// Its tokens, in the superblock.
+    #[inline(always)]
+    fn rows(&self) -> Range<usize> {
+        self.chunk * CHUNK..((self.chunk + 1) * CHUNK).min(self.count)
+    }
+}
+
+/// Some channels of a chunk, convolved.
+struct Convolve<'a, 'b, T> {
+    chunk: PackChunk<'a, T>,
+    block: &'b ChannelBlock,
+}
+
+impl<T: Real> WithSimd for Convolve<'_, '_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let mut line = vec![T::ZERO; self.block.channels.len()];
+        for t in self.chunk.rows() {
+            self.chunk.convolved::<S>(t, self.block, &mut line);
+            self.chunk.scatter(t, self.block, &line);
+        }
+    }
+}
+
+/// Δ and scores of a chunk.
+struct Prepare<'a, T> {
+    chunk: PackChunk<'a, T>,
+}
+
+impl<T: Real> WithSimd for Prepare<'_, T> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let rows = self.chunk * CHUNK..((self.chunk + 1) * CHUNK).min(self.count);
-        for block in self.packer.packing.channel_blocks() {
-            let mut line = vec![T::ZERO; block.channels.len()];
-            for t in rows.clone() {
-                self.convolved::<S>(t, &block, &mut line);
-                self.scatter(t, &block, &line);
-            }
-        }
-        let mut dt = vec![T::ZERO; self.packer.packing.nheads];
+        let rows = self.chunk.rows();
+        let Packing { nheads, ngroups, .. } = *self.chunk.packer.packing;
+        let mut dt = vec![T::ZERO; nheads];
         for t in rows.clone() {
-            self.step_sizes::<S>(t, &mut dt);
+            self.chunk.step_sizes::<S>(t, &mut dt);
         }
-        for group in 0..self.packer.packing.ngroups {
-            self.scores(simd, group, &rows);
+        for group in 0..ngroups {
+            self.chunk.scores(simd, group, &rows);
         }
     }
 }

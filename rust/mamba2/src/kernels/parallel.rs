@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rayon::prelude::*;
 
@@ -16,12 +17,23 @@ pub(crate) enum Threads {
 }
 
 impl Threads {
-    /// Runs `work` for each number below `count`.
+    /// Runs `work` for each number below `count`. A thread that is done takes the next one, so that none waits for a slower one longer
+    /// than the last of them takes.
     pub(crate) fn each(self, count: usize, work: impl Fn(usize) + Send + Sync) {
-        match self {
-            Self::Many if count > 1 => (0..count).into_par_iter().with_max_len(1).for_each(work),
-            _ => (0..count).for_each(work),
+        let threads = rayon::current_num_threads().min(count);
+        if self == Self::One || threads <= 1 {
+            return (0..count).for_each(work);
         }
+        let next = AtomicUsize::new(0);
+        (0..threads).into_par_iter().with_max_len(1).for_each(|_| {
+            loop {
+                let at = next.fetch_add(1, Ordering::Relaxed);
+                if at >= count {
+                    break;
+                }
+                work(at);
+            }
+        });
     }
 }
 

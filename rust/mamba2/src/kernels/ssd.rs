@@ -3,6 +3,8 @@
 //! Blocks are packed: a head's tokens are rows of x, one after the other, padded to whole vectors; its state is (d_state, headdim), so
 //! that the channels of a head are the vectors of every product.
 
+use std::mem::MaybeUninit;
+
 use pulp::{Simd, WithSimd};
 
 use super::math::Math;
@@ -185,7 +187,6 @@ impl<T: Real> WithSimd for HeadForward<'_, T> {
                     b: Matrix::new(&self.b[rows.clone()], tokens, self.d_state, self.state_stride),
                     c: Matrix::new(&self.c[rows], tokens, self.d_state, self.state_stride),
                     decays: &decays,
-                    dt,
                     state: self.state,
                     started,
                     carry: self.carry || start + tokens < self.tokens,
@@ -206,7 +207,6 @@ struct ChunkForward<'a, T> {
     b: Matrix<'a, T>,
     c: Matrix<'a, T>,
     decays: &'a Decays<T>,
-    dt: &'a [T],
     state: &'a mut [T],
     started: bool,
     carry: bool,
@@ -232,12 +232,10 @@ impl<S: Simd, T: Real> OnPanels<S, T> for ChunkForward<'_, T> {
             },
         );
         if self.carry {
-            let mut scaled = [T::ZERO; CHUNK * MAX_PANEL];
-            let weight = |t: usize| self.decays.to_end[t] * self.dt[t];
-            let panel = Tile::<S, T, 1, W>::width();
-            scale_panel(self.x, column, panel, weight, &mut scaled);
-            let old = self.started.then_some(self.decays.total);
-            carry::<S, T, W>(simd, old, self.b, &scaled, self.state, self.width, column);
+            let mut scaled = [const { MaybeUninit::uninit() }; CHUNK * MAX_PANEL];
+            let scaled = scale_panel(self.x, column, Tile::<S, T, 1, W>::width(), &self.decays.kept(), &mut scaled);
+            let before = if self.started { Before::InPlace(self.decays.total) } else { Before::Zero };
+            carry::<S, T, W>(simd, before, self.b, scaled, self.state, self.width, column);
         }
     }
 }
@@ -267,36 +265,42 @@ impl<S: Simd, T: Real, const W: usize> OnTiles<S, T, W> for Outputs<'_, T> {
     }
 }
 
-/// Copies a panel of `rows`, each row times its own factor.
+/// Room for a panel of a chunk's tokens.
+pub(crate) type Panel<T> = [MaybeUninit<T>; CHUNK * MAX_PANEL];
+
+/// Copies a panel of `rows`, `width` columns from `column` on, each row times its own factor.
 #[inline(always)]
-pub(crate) fn scale_panel<T: Real>(
+pub(crate) fn scale_panel<'a, T: Real>(
     rows: Matrix<'_, T>,
     column: usize,
-    panel: usize,
-    factor: impl Fn(usize) -> T,
-    scaled: &mut [T; CHUNK * MAX_PANEL],
-) {
-    for t in 0..rows.rows() {
-        let factor = factor(t);
-        for (scaled, &x) in scaled[t * panel..][..panel].iter_mut().zip(&rows.line(t)[column..]) {
-            *scaled = x * factor;
+    width: usize,
+    factors: &[T; CHUNK],
+    scaled: &'a mut Panel<T>,
+) -> Matrix<'a, T> {
+    let tokens = rows.rows();
+    for (t, scaled) in scaled.chunks_exact_mut(width).take(tokens).enumerate() {
+        for (scaled, &x) in scaled.iter_mut().zip(&rows.line(t)[column..][..width]) {
+            scaled.write(x * factors[t]);
         }
     }
+    // SAFETY: as many have been written.
+    let scaled = unsafe { std::slice::from_raw_parts(scaled.as_ptr().cast::<T>(), tokens * width) };
+    Matrix::new(scaled, tokens, width, width)
 }
 
-/// `state = old · state + leftᵀ · scaled` on one panel; `old` None: the state is zero.
+/// `state = decay · before + leftᵀ · scaled` on one panel.
 #[inline(always)]
 pub(crate) fn carry<S: Simd, T: Real, const W: usize>(
     simd: S,
-    old: Option<T>,
+    before: Before<'_, T>,
     left: Matrix<'_, T>,
-    scaled: &[T; CHUNK * MAX_PANEL],
+    scaled: Matrix<'_, T>,
     state: &mut [T],
     width: usize,
     column: usize,
 ) {
     struct Work<'a, T> {
-        old: Option<T>,
+        before: Before<'a, T>,
         left: Matrix<'a, T>,
         scaled: Matrix<'a, T>,
         state: &'a mut [T],
@@ -306,18 +310,29 @@ pub(crate) fn carry<S: Simd, T: Real, const W: usize>(
     impl<S: Simd, T: Real, const W: usize> OnTiles<S, T, W> for Work<'_, T> {
         #[inline(always)]
         fn tile<const R: usize>(&mut self, simd: S, row: usize) {
-            let mut tile = Tile::<S, T, R, W>::zero(simd);
-            if let Some(old) = self.old {
-                tile = Tile::load(simd, self.state, self.width, row, self.column);
-                tile.scale_rows(&[old; R]);
+            let mut tile = match self.before {
+                Before::Zero => Tile::<S, T, R, W>::zero(simd),
+                Before::InPlace(_) => Tile::load(simd, self.state, self.width, row, self.column),
+                Before::Other(before, _) => Tile::load(simd, before, self.width, row, self.column),
+            };
+            if let Before::InPlace(decay) | Before::Other(_, decay) = self.before {
+                tile.scale_rows(&[decay; R]);
             }
             tile.add_product(self.left, row, self.scaled, 0, 0..self.scaled.rows());
             tile.store(self.state, self.width, row, self.column);
         }
     }
-    let panel = Tile::<S, T, 1, W>::width();
-    let tokens = left.rows();
     let left = left.transposed();
-    let scaled = Matrix::new(scaled, tokens, panel, panel);
-    on_tiles::<S, T, W>(simd, left.rows(), &mut Work { old, left, scaled, state, width, column });
+    on_tiles::<S, T, W>(simd, left.rows(), &mut Work { before, left, scaled, state, width, column });
+}
+
+/// The state that a chunk starts from, and by how much it decays over the chunk.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Before<'a, T> {
+    /// None.
+    Zero,
+    /// Where the new state goes.
+    InPlace(T),
+    /// Another one.
+    Other(&'a [T], T),
 }

@@ -3,13 +3,15 @@
 //! With Y = M·x + from_start ⊙ (C·S) and M = scores ∘ between · Δ (see [`super::ssd`]). Gradients of the log decays are sums over the
 //! pairs of tokens that each decay lies between: a running sum of differences would cancel and lose their digits.
 
+use std::mem::MaybeUninit;
+
 use pulp::{Simd, WithSimd};
 
 use super::matrix::Matrix;
 use super::real::{Real, padded};
 use super::rows::dot;
 use super::scratch::room;
-use super::ssd::{CHUNK, Decays, carry, next_row, scale_panel};
+use super::ssd::{Before, CHUNK, Decays, carry, next_row, scale_panel};
 use super::tile::{MAX_PANEL, OnPanels, OnTiles, Tile, on_panels, on_tiles};
 
 /// What a head's backward needs room for.
@@ -38,7 +40,7 @@ impl<T: Real> HeadScratch<T> {
     }
 }
 
-/// Gradients that the heads of a task add up, for every chunk of the superblock.
+/// Gradients that the heads of a task add up, for every chunk of the superblock. The first of them fills what the others add to.
 #[derive(Debug, Default)]
 pub(crate) struct GroupGradients<T> {
     /// (nchunks, `d_state`, CHUNK).
@@ -50,11 +52,11 @@ pub(crate) struct GroupGradients<T> {
 }
 
 impl<T: Real> GroupGradients<T> {
-    /// Zeros, for a superblock whose B takes `across` elements and whose scores take `square`.
-    pub(crate) fn clear(&mut self, across: usize, square: usize) {
-        room(&mut self.b_transposed, across).fill(T::ZERO);
-        room(&mut self.c_transposed, across).fill(T::ZERO);
-        room(&mut self.scores, square).fill(T::ZERO);
+    /// Grows to the needs of a superblock whose B takes `across` elements and whose scores take `square`.
+    pub(crate) fn reserve(&mut self, across: usize, square: usize) {
+        room(&mut self.b_transposed, across);
+        room(&mut self.c_transposed, across);
+        room(&mut self.scores, square);
     }
 }
 
@@ -91,6 +93,8 @@ pub(crate) struct HeadBackward<'a, T> {
     /// (tokens).
     pub(crate) d_dt: &'a mut [T],
     pub(crate) shared: &'a mut GroupGradients<T>,
+    /// Whether `shared` holds what earlier heads have added, or nothing yet.
+    pub(crate) shared_filled: bool,
     pub(crate) scratch: &'a mut HeadScratch<T>,
 }
 
@@ -142,15 +146,13 @@ impl<T: Real> HeadBackward<'_, T> {
             let from = chunk * CHUNK;
             let dt = &self.dt[from..from + CHUNK];
             let decays = Decays::new::<S>(dt, self.a);
-            let old = (chunk > 0 || self.state.is_some()).then_some(decays.total);
             let (before, after) = self.scratch.states[chunk * len..][..2 * len].split_at_mut(len);
-            if old.is_some() {
-                after.copy_from_slice(before);
-            }
+            let started = chunk > 0 || self.state.is_some();
+            let before = if started { Before::Other(before, decays.total) } else { Before::Zero };
             let x = Matrix::new(&self.x[from * self.width..], CHUNK, self.width, self.width);
             let left = Matrix::new(&self.b[from * self.state_stride..], CHUNK, self.d_state, self.state_stride);
             let factors = &decays.kept();
-            on_panels(simd, self.width, &mut Carry { rows: x, factors, left, old, state: after, width: self.width });
+            on_panels(simd, self.width, &mut Carry { rows: x, factors, left, before, state: after, width: self.width });
         }
     }
 
@@ -208,6 +210,7 @@ impl<T: Real> HeadBackward<'_, T> {
         let (weights, d_weights) = (&mut self.scratch.weights[..], &mut self.scratch.d_weights[..]);
         let products = &mut Products { left: dy, right, depth: self.headdim, out: d_weights };
         on_panels(simd, padded::<T>(tokens), products);
+        let filled = self.shared_filled;
         let mut between = [0.0; CHUNK];
         let mut d_skip = 0.0;
         for i in 0..tokens {
@@ -221,7 +224,8 @@ impl<T: Real> HeadBackward<'_, T> {
             for j in 0..n {
                 let pair = scores[j] * between[j];
                 weights[j] = T::from_f64(pair * dt[j]);
-                d_scores[j] += d_weights[j] * T::from_f64(between[j] * dt[j]);
+                let before = if filled { d_scores[j] } else { T::ZERO };
+                d_scores[j] = before + d_weights[j] * T::from_f64(between[j] * dt[j]);
                 d_weights[j] *= T::from_f64(pair);
             }
             weights[i] = T::from_f64(scores[i] * dt[i] + self.skip.to_f64());
@@ -257,8 +261,11 @@ impl<T: Real> HeadBackward<'_, T> {
                     other: &self.b_transposed[of_chunk..],
                     dots: &mut kept,
                     out: &mut self.shared.b_transposed[of_chunk..],
+                    filled: self.shared_filled,
                 },
             );
+        } else if !self.shared_filled {
+            self.shared.b_transposed[of_chunk..][..self.d_state * CHUNK].fill(T::ZERO);
         }
         if let Some(state) = state {
             on_panels(
@@ -271,8 +278,11 @@ impl<T: Real> HeadBackward<'_, T> {
                     other: &self.c_transposed[of_chunk..],
                     dots: &mut read,
                     out: &mut self.shared.c_transposed[of_chunk..],
+                    filled: self.shared_filled,
                 },
             );
+        } else if !self.shared_filled {
+            self.shared.c_transposed[of_chunk..][..self.d_state * CHUNK].fill(T::ZERO);
         }
         let passed = match state {
             Some(state) if carried => decays.total.to_f64() * dot(state, &self.d_after[..len]).to_f64(),
@@ -394,6 +404,8 @@ struct StateTerms<'a, T> {
     dots: &'a mut [T; CHUNK],
     /// (`d_state`, CHUNK).
     out: &'a mut [T],
+    /// Whether `out` is added to, or filled.
+    filled: bool,
 }
 
 impl<S: Simd, T: Real> OnPanels<S, T> for StateTerms<'_, T> {
@@ -408,7 +420,11 @@ impl<S: Simd, T: Real> OnPanels<S, T> for StateTerms<'_, T> {
                 tile.add_product(terms.state, row, terms.tokens, *column, 0..terms.tokens.rows());
                 tile.add_column_dots(terms.other, CHUNK, row, *column, terms.dots);
                 tile.scale_columns(&terms.factors[*column..]);
-                tile.add_to(terms.out, CHUNK, row, *column);
+                if terms.filled {
+                    tile.add_to(terms.out, CHUNK, row, *column);
+                } else {
+                    tile.store(terms.out, CHUNK, row, *column);
+                }
             }
         }
         let rows = self.state.rows();
@@ -416,12 +432,12 @@ impl<S: Simd, T: Real> OnPanels<S, T> for StateTerms<'_, T> {
     }
 }
 
-/// `state = old · state + leftᵀ · (factors ⊙ rows)`.
+/// `state = decay · before + leftᵀ · (factors ⊙ rows)`.
 struct Carry<'a, T> {
     rows: Matrix<'a, T>,
     factors: &'a [T; CHUNK],
     left: Matrix<'a, T>,
-    old: Option<T>,
+    before: Before<'a, T>,
     state: &'a mut [T],
     width: usize,
 }
@@ -429,9 +445,9 @@ struct Carry<'a, T> {
 impl<S: Simd, T: Real> OnPanels<S, T> for Carry<'_, T> {
     #[inline(always)]
     fn panel<const W: usize>(&mut self, simd: S, column: usize) {
-        let mut scaled = [T::ZERO; CHUNK * MAX_PANEL];
-        scale_panel(self.rows, column, Tile::<S, T, 1, W>::width(), |t| self.factors[t], &mut scaled);
-        carry::<S, T, W>(simd, self.old, self.left, &scaled, self.state, self.width, column);
+        let mut scaled = [const { MaybeUninit::uninit() }; CHUNK * MAX_PANEL];
+        let scaled = scale_panel(self.rows, column, Tile::<S, T, 1, W>::width(), self.factors, &mut scaled);
+        carry::<S, T, W>(simd, self.before, self.left, scaled, self.state, self.width, column);
     }
 }
 
@@ -493,11 +509,11 @@ impl<S: Simd, T: Real> OnPanels<S, T> for ChunkBackward<'_, T> {
             },
         );
         if self.carry {
-            let mut scaled = [T::ZERO; CHUNK * MAX_PANEL];
+            let mut scaled = [const { MaybeUninit::uninit() }; CHUNK * MAX_PANEL];
             let panel = Tile::<S, T, 1, W>::width();
-            scale_panel(self.dy, column, panel, |t| self.decays.from_start[t], &mut scaled);
-            let old = self.carried.then_some(self.decays.total);
-            carry::<S, T, W>(simd, old, self.c, &scaled, self.d_after, self.width, column);
+            let scaled = scale_panel(self.dy, column, panel, &self.decays.from_start, &mut scaled);
+            let before = if self.carried { Before::InPlace(self.decays.total) } else { Before::Zero };
+            carry::<S, T, W>(simd, before, self.c, scaled, self.d_after, self.width, column);
         }
     }
 }
