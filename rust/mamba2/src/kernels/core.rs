@@ -20,7 +20,7 @@ use crate::dims::Dims;
 pub(crate) const SUPERBLOCK: usize = 4 * CHUNK;
 
 /// Sequences from which on each is a task of its own, rather than its parts.
-const MANY_SEQUENCES: usize = 8;
+pub(crate) const MANY_SEQUENCES: usize = 8;
 
 /// What the core does beside its sizes.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -267,12 +267,15 @@ pub(crate) struct Sequence<'a, T> {
     pub(crate) ssm_state: Option<&'a [T]>,
 }
 
+/// The part of sequence `at` of a batch.
+pub(crate) fn part_of<T>(all: &[T], batch: usize, at: usize) -> &[T] {
+    let len = all.len() / batch;
+    &all[at * len..(at + 1) * len]
+}
+
 impl<'a, T: Real> CoreInput<'a, T> {
     pub(crate) fn sequence(&self, at: usize) -> Sequence<'a, T> {
-        let part = |all: &'a [T]| {
-            let len = all.len() / self.batch;
-            &all[at * len..(at + 1) * len]
-        };
+        let part = |all| part_of(all, self.batch, at);
         Sequence {
             seqlen: self.seqlen,
             rows: part(self.zxbcdt),

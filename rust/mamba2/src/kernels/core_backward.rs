@@ -4,8 +4,6 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 
-use rayon::prelude::*;
-
 use super::conv::{RawColumns, Taps};
 use super::core::{Columns, Core, CoreInput, Packing, Sequence, Stopped, check, superblocks};
 use super::core_backward_rows::{Close, Open};
@@ -24,7 +22,7 @@ use crate::trace::stage;
 const TASKS: usize = 8;
 
 /// Blocks that many sequences are cut into: each adds up gradients of the parameters on its own.
-const BLOCKS: usize = 32;
+pub(crate) const BLOCKS: usize = 16;
 
 /// Gradients to what a core gave.
 #[derive(Debug, Clone, Copy)]
@@ -64,7 +62,7 @@ pub struct ParamGradients<T> {
 
 /// Sums over tokens, in f64.
 #[derive(Debug, Clone)]
-struct Sums {
+pub(crate) struct Sums {
     /// (`d_conv`, `conv_dim`), by tokens back, and the bias as a last row.
     conv: Vec<f64>,
     dt_bias: Vec<f64>,
@@ -112,10 +110,10 @@ pub(super) struct ChunkSums<T> {
 
 /// Where gradients go; each sequence fills its part.
 #[derive(Clone, Copy)]
-pub(super) struct Target<'a, T> {
-    pub(super) zxbcdt: Shared<'a, MaybeUninit<T>>,
-    pub(super) conv_state: Option<Shared<'a, MaybeUninit<T>>>,
-    pub(super) ssm_state: Option<Shared<'a, MaybeUninit<T>>>,
+pub(crate) struct Target<'a, T> {
+    pub(crate) zxbcdt: Shared<'a, MaybeUninit<T>>,
+    /// The convolution's and the scan's.
+    pub(super) states: Option<[Shared<'a, MaybeUninit<T>>; 2]>,
 }
 
 impl<T: Real> Core<'_, T> {
@@ -128,60 +126,18 @@ impl<T: Real> Core<'_, T> {
         states: bool,
         stop: Option<&AtomicBool>,
     ) -> Result<CoreGradients<T>, Stopped> {
-        let (batch, dims) = (input.batch, &self.dims);
-        let mut zxbcdt = Unfilled::new(input.zxbcdt.len());
-        let mut conv_state = states.then(|| Unfilled::new(dims.conv_state_shape(batch).iter().product()));
-        let mut ssm_state = states.then(|| Unfilled::new(dims.ssm_state_shape(batch).iter().product()));
-        let target = Target {
-            zxbcdt: Shared::new(zxbcdt.slots()),
-            conv_state: conv_state.as_mut().map(|state| Shared::new(state.slots())),
-            ssm_state: ssm_state.as_mut().map(|state| Shared::new(state.slots())),
-        };
+        let batch = input.batch;
+        let mut results = Results::new(self, batch, input.seqlen, states);
         let threads = Self::threads_of_sequence(batch);
-        let (taps, a) = (self.taps(), self.a());
-        let run = |sequences: Range<usize>| -> Result<Sums, Stopped> {
-            let mut sums = Sums::new(dims, self.params.d.len());
-            for at in sequences {
-                Pass {
-                    core: self,
-                    columns: self.columns(),
-                    packing: self.packing(),
-                    taps: &taps,
-                    a: &a,
-                    at,
-                    sequence: input.sequence(at),
-                    saved,
-                    upstream,
-                    threads,
-                    target,
-                }
-                .run(&mut sums, stop)?;
-            }
-            Ok(sums)
-        };
-        let sums = match threads {
-            Threads::Many => run(0..batch)?,
-            Threads::One => {
-                let size = batch.div_ceil(BLOCKS);
-                let blocks = (0..batch.div_ceil(size)).into_par_iter().with_max_len(1);
-                let blocks = blocks.map(|block| run(block * size..((block + 1) * size).min(batch)));
-                let blocks: Vec<_> = blocks.collect::<Result<_, _>>()?;
-                let mut sums = Sums::new(dims, self.params.d.len());
-                for block in &blocks {
-                    sums.add(block);
-                }
-                sums
-            }
-        };
-        // SAFETY: every sequence has filled its part of each buffer.
-        unsafe {
-            Ok(CoreGradients {
-                zxbcdt: zxbcdt.filled(),
-                conv_state: conv_state.map(|state| state.filled()),
-                ssm_state: ssm_state.map(|state| state.filled()),
-                params: self.param_gradients(&sums, &a),
-            })
-        }
+        let pass = Backward::new(self, saved, upstream, threads, results.target());
+        let len = upstream.y.len() / batch;
+        let blocks = if threads == Threads::One { BLOCKS.min(batch) } else { 1 };
+        let sums = pass.blocks(batch, blocks, |at, sums| {
+            pass.sequence(at, input.sequence(at), &upstream.y[at * len..(at + 1) * len], sums, stop)
+        })?;
+        let params = pass.param_gradients(&sums);
+        // SAFETY: every sequence went through.
+        Ok(unsafe { results.filled(params) })
     }
 
     fn param_gradients(&self, sums: &Sums, a: &[T]) -> ParamGradients<T> {
@@ -202,6 +158,118 @@ impl<T: Real> Core<'_, T> {
     }
 }
 
+/// Results of a backward pass, until every sequence has filled its part.
+pub(crate) struct Results<T> {
+    zxbcdt: Unfilled<T>,
+    /// The convolution's and the scan's.
+    states: Option<[Unfilled<T>; 2]>,
+}
+
+impl<T: Real> Results<T> {
+    pub(crate) fn new(core: &Core<'_, T>, batch: usize, seqlen: usize, states: bool) -> Self {
+        let dims = &core.dims;
+        let of_states = || {
+            let conv = dims.conv_state_shape(batch).iter().product();
+            [conv, dims.ssm_state_shape(batch).iter().product()].map(Unfilled::new)
+        };
+        Self { zxbcdt: Unfilled::new(batch * seqlen * dims.d_in_proj), states: states.then(of_states) }
+    }
+
+    pub(crate) fn target(&mut self) -> Target<'_, T> {
+        Target {
+            zxbcdt: Shared::new(self.zxbcdt.slots()),
+            states: self.states.as_mut().map(|states| states.each_mut().map(|state| Shared::new(state.slots()))),
+        }
+    }
+
+    /// # Safety
+    /// Every sequence has been through [`Backward::sequence`].
+    pub(crate) unsafe fn filled(self, params: ParamGradients<T>) -> CoreGradients<T> {
+        // SAFETY: by the caller's promise.
+        let filled = |unfilled: Unfilled<T>| unsafe { unfilled.filled() };
+        let (conv_state, ssm_state) = self.states.map(|[conv, ssm]| (filled(conv), filled(ssm))).unzip();
+        CoreGradients { zxbcdt: filled(self.zxbcdt), conv_state, ssm_state, params }
+    }
+}
+
+/// A backward pass of some sequences.
+pub(crate) struct Backward<'a, T> {
+    core: &'a Core<'a, T>,
+    taps: Taps<'a, T>,
+    a: Vec<T>,
+    saved: &'a CoreSaved<T>,
+    upstream: &'a CoreUpstream<'a, T>,
+    threads: Threads,
+    target: Target<'a, T>,
+}
+
+impl<'a, T: Real> Backward<'a, T> {
+    pub(crate) fn new(
+        core: &'a Core<'a, T>,
+        saved: &'a CoreSaved<T>,
+        upstream: &'a CoreUpstream<'a, T>,
+        threads: Threads,
+        target: Target<'a, T>,
+    ) -> Self {
+        Self { core, taps: core.taps(), a: core.a(), saved, upstream, threads, target }
+    }
+
+    /// The sequence `at` of the batch; dy (seqlen, `d_inner`): the gradient to its output.
+    pub(crate) fn sequence(
+        &self,
+        at: usize,
+        sequence: Sequence<'_, T>,
+        dy: &[T],
+        sums: &mut Sums,
+        stop: Option<&AtomicBool>,
+    ) -> Result<(), Stopped> {
+        let Self { core, taps, a, saved, upstream, threads, target } = self;
+        Pass {
+            core,
+            columns: core.columns(),
+            packing: core.packing(),
+            taps,
+            a,
+            at,
+            sequence,
+            saved,
+            dy,
+            upstream,
+            threads: *threads,
+            target: *target,
+        }
+        .run(sums, stop)
+    }
+
+    /// Runs `sequence` for each of the batch, in `blocks` parts that each add up sums on their own.
+    pub(crate) fn blocks(
+        &self,
+        batch: usize,
+        blocks: usize,
+        sequence: impl Fn(usize, &mut Sums) -> Result<(), Stopped> + Send + Sync,
+    ) -> Result<Sums, Stopped> {
+        let size = batch.div_ceil(blocks);
+        let mut sums: Vec<_> =
+            (0..batch.div_ceil(size)).map(|_| Sums::new(&self.core.dims, self.core.params.d.len())).collect();
+        let nblocks = sums.len();
+        let shared = Shared::new(&mut sums);
+        self.threads.over_sequences().try_each(nblocks, |block| {
+            // SAFETY: each block has its own sums.
+            let sums = &mut unsafe { shared.part(block..block + 1) }[0];
+            (block * size..((block + 1) * size).min(batch)).try_for_each(|at| sequence(at, sums))
+        })?;
+        let (total, others) = sums.split_at_mut(1);
+        for other in others {
+            total[0].add(other);
+        }
+        Ok(sums.swap_remove(0))
+    }
+
+    pub(crate) fn param_gradients(&self, sums: &Sums) -> ParamGradients<T> {
+        self.core.param_gradients(sums, &self.a)
+    }
+}
+
 /// One sequence on its way back.
 pub(super) struct Pass<'a, T> {
     pub(super) core: &'a Core<'a, T>,
@@ -213,6 +281,8 @@ pub(super) struct Pass<'a, T> {
     pub(super) at: usize,
     pub(super) sequence: Sequence<'a, T>,
     pub(super) saved: &'a CoreSaved<T>,
+    /// (seqlen, `d_inner`): the gradient to this sequence's output.
+    pub(super) dy: &'a [T],
     pub(super) upstream: &'a CoreUpstream<'a, T>,
     pub(super) threads: Threads,
     pub(super) target: Target<'a, T>,
@@ -245,20 +315,17 @@ impl<T: Real> Pass<'_, T> {
             let before = (number > 0 || sequence.ssm_state.is_some()).then(|| {
                 &self.saved.states[(self.at * nsuperblocks + number) * packing.states()..][..packing.states()]
             });
-            let carry = number > 0 || self.target.ssm_state.is_some();
+            let carry = number > 0 || self.target.states.is_some();
             self.scan(tokens.len(), before, carried, carry, &mut scratch, sums);
             following = self.close(&tokens, &raw, &following, &mut scratch, sums);
             carried = true;
         }
-        if let Some(state) = self.target.ssm_state {
-            let len = dims.d_ssm * dims.d_state;
-            // SAFETY: the only access to this sequence's part.
-            unpack_states(packing, &scratch.states, unsafe { state.part(self.at * len..(self.at + 1) * len) });
-        }
-        if let Some(state) = self.target.conv_state {
-            // SAFETY: the only access to this sequence's part.
-            let state = unsafe { state.part(self.at * history.len()..(self.at + 1) * history.len()) };
-            self.history(&following, state);
+        if let Some([conv, ssm]) = self.target.states {
+            let part = |len: usize| self.at * len..(self.at + 1) * len;
+            // SAFETY: the only access to this sequence's parts.
+            let (conv, ssm) = unsafe { (conv.part(part(history.len())), ssm.part(part(dims.d_ssm * dims.d_state))) };
+            unpack_states(packing, &scratch.states, ssm);
+            self.history(&following, conv);
         }
         Ok(())
     }

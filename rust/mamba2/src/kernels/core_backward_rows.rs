@@ -40,7 +40,7 @@ impl<T: Real> WithSimd for Open<'_, T> {
             let token = start + t;
             let row = pass.sequence.row(token);
             let at = pass.at * pass.sequence.seqlen + token;
-            copy(&mut d_out, &pass.upstream.y[at * d_inner..][..d_inner]);
+            copy(&mut d_out, &pass.dy[token * d_inner..][..d_inner]);
             let (d_mlp_out, d_scan) = d_out.split_at_mut(d_mlp);
             let y = &pass.saved.y[at * d_ssm..][..d_ssm];
             let roots = &pass.saved.roots[at * core.roots()..][..core.roots()];

@@ -5,7 +5,6 @@ use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 
 use pulp::{Simd, WithSimd};
-use rayon::prelude::*;
 
 use super::conv::Taps;
 use super::core::{Columns, Core, CoreInput, Packing, Sequence, Stopped, check, superblocks};
@@ -54,20 +53,110 @@ pub struct Wanted {
 
 /// Where results go; each sequence fills its part.
 #[derive(Clone, Copy)]
-struct Target<'a, T> {
-    y: Slots<'a, T>,
+pub(crate) struct Target<'a, T> {
+    pub(crate) y: Slots<'a, T>,
     /// The convolution's and the scan's.
     states: Option<[Slots<'a, T>; 2]>,
     saved: Option<SavedTarget<'a, T>>,
 }
 
-type Slots<'a, T> = Shared<'a, MaybeUninit<T>>;
+pub(crate) type Slots<'a, T> = Shared<'a, MaybeUninit<T>>;
 
 #[derive(Clone, Copy)]
-struct SavedTarget<'a, T> {
+pub(crate) struct SavedTarget<'a, T> {
     y: Slots<'a, T>,
     roots: Slots<'a, T>,
     states: Slots<'a, T>,
+}
+
+/// Results of a forward pass, until every sequence has filled its part.
+pub(crate) struct Results<T> {
+    y: Unfilled<T>,
+    /// The convolution's and the scan's.
+    states: Option<[Unfilled<T>; 2]>,
+    /// y, roots and states of [`CoreSaved`].
+    saved: Option<[Unfilled<T>; 3]>,
+}
+
+impl<T: Real> Results<T> {
+    pub(crate) fn new(core: &Core<'_, T>, batch: usize, seqlen: usize, wanted: Wanted) -> Self {
+        let (dims, tokens) = (&core.dims, batch * seqlen);
+        let states = || {
+            let conv = dims.conv_state_shape(batch).iter().product();
+            [conv, dims.ssm_state_shape(batch).iter().product()].map(Unfilled::new)
+        };
+        let saved = || {
+            let states = batch * superblocks(seqlen).len() * core.packing().states();
+            [tokens * dims.d_ssm, tokens * core.roots(), states].map(Unfilled::new)
+        };
+        Self {
+            y: Unfilled::new(tokens * dims.d_inner),
+            states: wanted.states.then(states),
+            saved: wanted.saved.then(saved),
+        }
+    }
+
+    pub(crate) fn target(&mut self) -> Target<'_, T> {
+        Target {
+            y: Shared::new(self.y.slots()),
+            states: self.states.as_mut().map(|states| states.each_mut().map(|state| Shared::new(state.slots()))),
+            saved: self.saved.as_mut().map(|saved| {
+                let [y, roots, states] = saved.each_mut().map(|saved| Shared::new(saved.slots()));
+                SavedTarget { y, roots, states }
+            }),
+        }
+    }
+
+    /// # Safety
+    /// Every sequence has been through [`Forward::sequence`].
+    pub(crate) unsafe fn filled(self) -> CoreOutput<T> {
+        // SAFETY: by the caller's promise.
+        let filled = |unfilled: Unfilled<T>| unsafe { unfilled.filled() };
+        let (conv_state, ssm_state) = self.states.map(|[conv, ssm]| (filled(conv), filled(ssm))).unzip();
+        let saved = self.saved.map(|[y, roots, states]| CoreSaved {
+            y: filled(y),
+            roots: filled(roots),
+            states: filled(states),
+        });
+        CoreOutput { y: filled(self.y), conv_state, ssm_state, saved }
+    }
+}
+
+/// A forward pass of some sequences.
+pub(crate) struct Forward<'a, T> {
+    core: &'a Core<'a, T>,
+    taps: Taps<'a, T>,
+    a: Vec<T>,
+    threads: Threads,
+    target: Target<'a, T>,
+}
+
+impl<'a, T: Real> Forward<'a, T> {
+    pub(crate) fn new(core: &'a Core<'a, T>, threads: Threads, target: Target<'a, T>) -> Self {
+        Self { core, taps: core.taps(), a: core.a(), threads, target }
+    }
+
+    /// The sequence `at` of the batch.
+    pub(crate) fn sequence(
+        &self,
+        at: usize,
+        sequence: Sequence<'_, T>,
+        stop: Option<&AtomicBool>,
+    ) -> Result<(), Stopped> {
+        let Self { core, taps, a, threads, target } = self;
+        Pass {
+            core,
+            columns: core.columns(),
+            packing: core.packing(),
+            taps,
+            a,
+            at,
+            sequence,
+            threads: *threads,
+            target: *target,
+        }
+        .run(stop)
+    }
 }
 
 impl<T: Real> Core<'_, T> {
@@ -78,61 +167,12 @@ impl<T: Real> Core<'_, T> {
         wanted: Wanted,
         stop: Option<&AtomicBool>,
     ) -> Result<CoreOutput<T>, Stopped> {
-        let (batch, dims) = (input.batch, &self.dims);
-        let tokens = batch * input.seqlen;
-        let nsuperblocks = superblocks(input.seqlen).len();
-        let mut y = Unfilled::new(tokens * dims.d_inner);
-        let mut states = wanted.states.then(|| {
-            let conv = Unfilled::new(dims.conv_state_shape(batch).iter().product());
-            (conv, Unfilled::new(dims.ssm_state_shape(batch).iter().product()))
-        });
-        let mut saved = wanted.saved.then(|| {
-            let (y, roots) = (Unfilled::new(tokens * dims.d_ssm), Unfilled::new(tokens * self.roots()));
-            (y, roots, Unfilled::new(batch * nsuperblocks * self.packing().states()))
-        });
-
-        let target = Target {
-            y: Shared::new(y.slots()),
-            states: states.as_mut().map(|(conv, ssm)| [Shared::new(conv.slots()), Shared::new(ssm.slots())]),
-            saved: saved.as_mut().map(|(y, roots, states)| SavedTarget {
-                y: Shared::new(y.slots()),
-                roots: Shared::new(roots.slots()),
-                states: Shared::new(states.slots()),
-            }),
-        };
-        let threads = Self::threads_of_sequence(batch);
-        let taps = self.taps();
-        let a = self.a();
-        let run = |at: usize| -> Result<(), Stopped> {
-            let sequence = input.sequence(at);
-            Pass {
-                core: self,
-                columns: self.columns(),
-                packing: self.packing(),
-                taps: &taps,
-                a: &a,
-                at,
-                sequence,
-                threads,
-                target,
-            }
-            .run(stop)
-        };
-        match threads {
-            Threads::One => (0..batch).into_par_iter().with_max_len(1).try_for_each(run)?,
-            Threads::Many => (0..batch).try_for_each(run)?,
-        }
-        // SAFETY: every sequence has filled its part of each buffer.
-        unsafe {
-            let states = states.map(|(conv, ssm)| (conv.filled(), ssm.filled()));
-            let (conv_state, ssm_state) = states.unzip();
-            let saved = saved.map(|(y, roots, states)| CoreSaved {
-                y: y.filled(),
-                roots: roots.filled(),
-                states: states.filled(),
-            });
-            Ok(CoreOutput { y: y.filled(), conv_state, ssm_state, saved })
-        }
+        let mut results = Results::new(self, input.batch, input.seqlen, wanted);
+        let threads = Self::threads_of_sequence(input.batch);
+        let pass = Forward::new(self, threads, results.target());
+        threads.over_sequences().try_each(input.batch, |at| pass.sequence(at, input.sequence(at), stop))?;
+        // SAFETY: every sequence went through.
+        Ok(unsafe { results.filled() })
     }
 
     /// Reciprocal roots of one token.

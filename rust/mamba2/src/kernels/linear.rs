@@ -73,7 +73,8 @@ impl<T: Real> Linear<'_, T> {
         (d_weight, d_bias)
     }
 
-    fn matrix(&self) -> Matrix<'_, T> {
+    /// The weight.
+    pub(crate) fn matrix(&self) -> Matrix<'_, T> {
         Matrix::new(self.weight, self.outputs(), self.inputs, self.inputs)
     }
 }

@@ -21,6 +21,7 @@ mod gated_norm;
 pub mod linear;
 pub mod math;
 mod matrix;
+pub mod mixer;
 mod pack;
 mod parallel;
 mod product;

@@ -3,7 +3,8 @@
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use rayon::prelude::*;
 
@@ -17,6 +18,14 @@ pub(crate) enum Threads {
 }
 
 impl Threads {
+    /// Those that sequences are spread over, where each of them runs on `self`.
+    pub(crate) fn over_sequences(self) -> Self {
+        match self {
+            Self::Many => Self::One,
+            Self::One => Self::Many,
+        }
+    }
+
     /// Runs `work` for each number below `count`. A thread that is done takes the next one, so that none waits for a slower one longer
     /// than the last of them takes.
     pub(crate) fn each(self, count: usize, work: impl Fn(usize) + Send + Sync) {
@@ -34,6 +43,28 @@ impl Threads {
                 work(at);
             }
         });
+    }
+}
+
+impl Threads {
+    /// The same for work that may fail; what fails ends the rest soon.
+    pub(crate) fn try_each<E: Send>(
+        self,
+        count: usize,
+        work: impl Fn(usize) -> Result<(), E> + Send + Sync,
+    ) -> Result<(), E> {
+        let failed = Mutex::new(None);
+        let stopped = AtomicBool::new(false);
+        self.each(count, |at| {
+            if stopped.load(Ordering::Relaxed) {
+                return;
+            }
+            if let Err(error) = work(at) {
+                stopped.store(true, Ordering::Relaxed);
+                *failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            }
+        });
+        failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
     }
 }
 

@@ -115,10 +115,10 @@ pub(crate) fn product_into<T: Real>(
     let npanels = columns.div_ceil(unit::<T>());
     let blocks = npanels.div_ceil(PANELS).max(1);
     let direct = left.column == 1 && left.row * size_of::<T>() <= NEAR;
-    let mut scratch = Scratch::<T>::take();
+    let mut scratch = (!direct).then(Scratch::<T>::take);
     let largest = slabs::<T>(depth).map(|slab| slab.len()).max().unwrap_or(0);
-    let rows_packed = if direct { 0 } else { left.rows().min(SLAB).next_multiple_of(ROWS) };
-    let packed = room(&mut scratch.left, rows_packed * largest);
+    let rows_packed = left.rows().min(SLAB).next_multiple_of(ROWS);
+    let packed = scratch.as_mut().map_or(&mut [][..], |scratch| room(&mut scratch.left, rows_packed * largest));
     for start in (0..left.rows()).step_by(SLAB) {
         let rows = start..(start + SLAB).min(left.rows());
         for slab in slabs::<T>(depth) {

@@ -1,5 +1,7 @@
 //! The element types of the kernels, and what a vector of them can do.
 
+use std::thread::LocalKey;
+
 use pulp::Simd;
 
 use super::math::Math;
@@ -50,7 +52,7 @@ pub trait Real:
     fn sqrt(self) -> Self;
 
     /// Where workspaces of this type wait for their next use.
-    fn pool() -> &'static Pool<Self>;
+    fn pool() -> &'static LocalKey<Pool<Self>>;
 
     /// All lanes `x`.
     fn splat<S: Simd>(simd: S, x: Self) -> Self::Vector<S>;
@@ -93,8 +95,10 @@ macro_rules! real {
             fn sqrt(self) -> Self {
                 self.sqrt()
             }
-            fn pool() -> &'static Pool<Self> {
-                static POOL: Pool<$T> = Pool::new(Vec::new());
+            fn pool() -> &'static LocalKey<Pool<Self>> {
+                thread_local! {
+                    static POOL: Pool<$T> = const { Pool::new(Vec::new()) };
+                }
                 &POOL
             }
             #[inline(always)]

@@ -1,7 +1,7 @@
-//! Memory that calls reuse: what one superblock needs.
+//! Memory that calls reuse: what one superblock or product needs.
 
+use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
-use std::sync::Mutex;
 
 use super::real::Real;
 use super::ssd_backward::{GroupGradients, HeadScratch};
@@ -53,24 +53,22 @@ pub(crate) fn room<T: Real>(buffer: &mut Vec<T>, len: usize) -> &mut [T] {
     &mut buffer[..len]
 }
 
-/// A workspace from the pool, which it goes back to.
+/// A workspace of this thread, which keeps it for the next call.
 pub(crate) struct Scratch<T: Real>(Box<Workspace<T>>);
 
 /// Workspaces that nobody uses.
-pub type Pool<T> = Mutex<Vec<Box<Workspace<T>>>>;
+pub type Pool<T> = RefCell<Vec<Box<Workspace<T>>>>;
 
 impl<T: Real> Scratch<T> {
     pub(crate) fn take() -> Self {
-        Self(T::pool().try_lock().ok().and_then(|mut pool| pool.pop()).unwrap_or_default())
+        Self(T::pool().try_with(|pool| pool.borrow_mut().pop()).ok().flatten().unwrap_or_default())
     }
 }
 
 impl<T: Real> Drop for Scratch<T> {
     fn drop(&mut self) {
-        // A pool that is in use, or was when this process was forked, loses the workspace: nothing waits for it.
-        if let Ok(mut pool) = T::pool().try_lock() {
-            pool.push(std::mem::take(&mut self.0));
-        }
+        // A thread that is ending keeps nothing.
+        let _ = T::pool().try_with(|pool| pool.borrow_mut().push(std::mem::take(&mut self.0)));
     }
 }
 

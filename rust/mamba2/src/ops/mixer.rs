@@ -11,16 +11,16 @@ use crate::composed::CoreParams as CoreTensors;
 use crate::config::Mamba2Config;
 use crate::dims::Dims;
 use crate::interrupt;
-use crate::kernels::core::{Core, CoreInput, CoreOptions, CoreParams};
-use crate::kernels::core_backward::CoreUpstream;
-use crate::kernels::core_forward::{CoreSaved, Wanted};
+use crate::kernels::core::{Core, CoreOptions, CoreParams};
+use crate::kernels::core_forward::Wanted;
 use crate::kernels::linear::Linear as LinearKernel;
+use crate::kernels::mixer::{
+    Mixer as MixerKernel, MixerGradients, MixerInput, MixerOutput, MixerSaved, MixerUpstream, MixerWanted,
+};
 use crate::kernels::real::Real;
-use crate::kernels::step::StepInput;
 use crate::linear::Linear;
 use crate::memory::reserve;
 use crate::state::State;
-use crate::trace::stage;
 
 impl CoreOptions {
     /// Those of a configuration.
@@ -33,14 +33,6 @@ impl CoreOptions {
             norm_eps: config.norm_eps,
         }
     }
-}
-
-/// The value of an expression that is a stage of its own.
-macro_rules! timed {
-    ($name:literal, $work:expr) => {{
-        let _stage = stage!($name);
-        $work
-    }};
 }
 
 /// A mixer's sizes, options and parameters.
@@ -122,7 +114,7 @@ fn run<T: Real + WithDType>(mixer: Mixer<'_>, u: &Tensor, state: Option<&State>)
 
     let values = call.forward::<T>(Wanted { states: true, saved: tracked })?;
     let mut outputs = vec![(values.y, Shape::from(u.dims()))];
-    if let Some((conv, ssm)) = values.states {
+    if let Some((conv, ssm)) = values.conv_state.zip(values.ssm_state) {
         outputs.push((conv, Shape::from(mixer.dims.conv_state_shape(batch).as_slice())));
         outputs.push((ssm, Shape::from(mixer.dims.ssm_state_shape(batch).as_slice())));
     }
@@ -163,22 +155,6 @@ struct Call {
     wanted: [bool; Operand::SsmState as usize + 1],
 }
 
-/// What a forward gives.
-struct Values<T> {
-    y: Vec<T>,
-    states: Option<(Vec<T>, Vec<T>)>,
-    saved: Option<Saved<T>>,
-}
-
-/// What a backward needs beside the operands.
-struct Saved<T> {
-    /// (batch, seqlen, `d_in_proj`).
-    zxbcdt: Vec<T>,
-    core: CoreSaved<T>,
-    /// (batch, seqlen, `d_inner`): what the output projection takes.
-    y: Vec<T>,
-}
-
 impl Call {
     fn numbers<T: WithDType>(&self) -> Result<PerOperand<Numbers<'_, T>>> {
         let mut numbers: PerOperand<Numbers<'_, T>> = Default::default();
@@ -188,31 +164,16 @@ impl Call {
         Ok(numbers)
     }
 
-    fn forward<T: Real + WithDType>(&self, wanted: Wanted) -> Result<Values<T>> {
+    fn forward<T: Real + WithDType>(&self, wanted: Wanted) -> Result<MixerOutput<T>> {
         let numbers = self.numbers::<T>()?;
-        let parts = Parts::new(self, &numbers)?;
-        let zxbcdt = timed!("in_proj", parts.in_proj.forward(parts.u));
-        interrupt::check()?;
-        if let (1, false, Some(conv_state), Some(ssm_state)) =
-            (self.seqlen, wanted.saved, parts.conv_state, parts.ssm_state)
-        {
-            let output = parts.core.step(&StepInput { batch: self.batch, zxbcdt: &zxbcdt, conv_state, ssm_state });
-            let states = Some((output.conv_state, output.ssm_state));
-            return Ok(Values { y: timed!("out_proj", parts.out_proj.forward(&output.y)), states, saved: None });
-        }
         let stop = interrupt::flag();
-        let output = parts.core.forward(&parts.input(self, &zxbcdt), wanted, stop.as_deref());
-        let output = output.map_err(interrupt::stopped)?;
-        Ok(Values {
-            y: timed!("out_proj", parts.out_proj.forward(&output.y)),
-            states: output.conv_state.zip(output.ssm_state),
-            saved: output.saved.map(|core| Saved { zxbcdt, core, y: output.y }),
-        })
+        let output = self.kernel(&numbers)?.forward(&self.input(&numbers)?, wanted, stop.as_deref());
+        output.map_err(interrupt::stopped)
     }
 
     fn backward<T: Real + WithDType>(
         &self,
-        saved: &Saved<T>,
+        saved: &MixerSaved<T>,
         upstream: &[Option<Tensor>],
     ) -> Result<Vec<Option<Tensor>>> {
         let mut contiguous: [Option<Tensor>; 3] = Default::default();
@@ -226,58 +187,47 @@ impl Call {
         };
         let Some(dy) = dy.as_ref().or(zeros.as_ref()) else { bail!("a mixer without an input") };
         let dy = Numbers::<T>::of(dy)?;
-        let dy = dy.slice()?;
         let d_conv = d_conv.as_ref().map(Numbers::<T>::of).transpose()?;
         let d_ssm = d_ssm.as_ref().map(Numbers::<T>::of).transpose()?;
-        let numbers = self.numbers::<T>()?;
-        let parts = Parts::new(self, &numbers)?;
-        let input = parts.input(self, &saved.zxbcdt);
-        let wanted = |operand: Operand| self.wanted[operand as usize];
-
-        let mut gradients: PerOperand<Vec<T>> = Default::default();
-        if wanted(Operand::OutWeight) || wanted(Operand::OutBias) {
-            let (weight, bias) = timed!("out_proj.backward.weight", parts.out_proj.backward_parameters(&saved.y, dy));
-            gradients[Operand::OutWeight as usize] = Some(weight);
-            gradients[Operand::OutBias as usize] = Some(bias);
-            interrupt::check()?;
-        }
-        let d_core = timed!("out_proj.backward.input", parts.out_proj.backward(dy));
-        interrupt::check()?;
-        let upstream = CoreUpstream {
-            y: &d_core,
+        let upstream = MixerUpstream {
+            y: dy.slice()?,
             conv_state: d_conv.as_ref().map(Numbers::slice).transpose()?,
             ssm_state: d_ssm.as_ref().map(Numbers::slice).transpose()?,
         };
-        let states = wanted(Operand::ConvState) || wanted(Operand::SsmState);
+        let wanted = |operand: Operand| self.wanted[operand as usize];
+        let of_parts = MixerWanted {
+            u: wanted(Operand::U),
+            in_proj: wanted(Operand::InWeight) || wanted(Operand::InBias),
+            out_proj: wanted(Operand::OutWeight) || wanted(Operand::OutBias),
+            states: wanted(Operand::ConvState) || wanted(Operand::SsmState),
+        };
+        let numbers = self.numbers::<T>()?;
         let stop = interrupt::flag();
-        let core = parts.core.backward(&input, &saved.core, &upstream, states, stop.as_deref());
-        let core = core.map_err(interrupt::stopped)?;
-        drop(d_core);
-        if wanted(Operand::InWeight) || wanted(Operand::InBias) {
-            let (weight, bias) =
-                timed!("in_proj.backward.weight", parts.in_proj.backward_parameters(parts.u, &core.zxbcdt));
-            gradients[Operand::InWeight as usize] = Some(weight);
-            gradients[Operand::InBias as usize] = Some(bias);
-            interrupt::check()?;
-        }
-        if wanted(Operand::U) {
-            gradients[Operand::U as usize] =
-                Some(timed!("in_proj.backward.input", parts.in_proj.backward(&core.zxbcdt)));
-        }
-        let params = core.params;
-        for (operand, gradient) in [
-            (Operand::ConvWeight, params.conv_weight),
-            (Operand::ConvBias, params.conv_bias),
-            (Operand::DtBias, params.dt_bias),
-            (Operand::ALog, params.a_log),
-            (Operand::D, params.d),
-            (Operand::NormWeight, params.norm_weight),
-        ] {
-            gradients[operand as usize] = Some(gradient);
-        }
-        gradients[Operand::ConvState as usize] = core.conv_state;
-        gradients[Operand::SsmState as usize] = core.ssm_state;
+        let gradients =
+            self.kernel(&numbers)?.backward(&self.input(&numbers)?, saved, &upstream, of_parts, stop.as_deref());
+        self.tensors(gradients.map_err(interrupt::stopped)?)
+    }
 
+    /// The gradients of the operands that there are, in their order, where they were asked for.
+    fn tensors<T: Real + WithDType>(&self, gradients: MixerGradients<T>) -> Result<Vec<Option<Tensor>>> {
+        let (in_weight, in_bias) = gradients.in_proj.unzip();
+        let (out_weight, out_bias) = gradients.out_proj.unzip();
+        let core = gradients.core;
+        let gradients: PerOperand<Vec<T>> = [
+            gradients.u,
+            in_weight,
+            in_bias,
+            Some(core.conv_weight),
+            Some(core.conv_bias),
+            Some(core.dt_bias),
+            Some(core.a_log),
+            Some(core.d),
+            Some(core.norm_weight),
+            out_weight,
+            out_bias,
+            gradients.conv_state,
+            gradients.ssm_state,
+        ];
         let all = self.operands.iter().zip(&self.wanted).zip(gradients);
         let given =
             all.filter_map(|((operand, &wanted), gradient)| Some((operand.as_ref()?, gradient.filter(|_| wanted))));
@@ -287,56 +237,52 @@ impl Call {
             })
             .collect()
     }
-}
 
-/// The kernels' view of a call.
-struct Parts<'a, T> {
-    u: &'a [T],
-    in_proj: LinearKernel<'a, T>,
-    core: Core<'a, T>,
-    out_proj: LinearKernel<'a, T>,
-    conv_state: Option<&'a [T]>,
-    ssm_state: Option<&'a [T]>,
-}
-
-impl<'a, T: Real + WithDType> Parts<'a, T> {
-    fn new(call: &Call, numbers: &'a PerOperand<Numbers<'_, T>>) -> Result<Self> {
-        let optional = |operand: Operand| numbers[operand as usize].as_ref().map(Numbers::slice).transpose();
-        let needed = |operand: Operand| match optional(operand)? {
-            Some(numbers) => Ok(numbers),
-            None => bail!("a mixer without its operand {operand:?}"),
-        };
-        Ok(Self {
-            u: needed(Operand::U)?,
+    fn kernel<'a, T: Real + WithDType>(&self, numbers: &'a PerOperand<Numbers<'_, T>>) -> Result<MixerKernel<'a, T>> {
+        Ok(MixerKernel {
             in_proj: LinearKernel {
-                weight: needed(Operand::InWeight)?,
-                bias: optional(Operand::InBias)?,
-                inputs: call.dims.d_model,
+                weight: needed(numbers, Operand::InWeight)?,
+                bias: optional(numbers, Operand::InBias)?,
+                inputs: self.dims.d_model,
             },
             core: Core {
-                dims: call.dims,
-                options: call.options,
+                dims: self.dims,
+                options: self.options,
                 params: CoreParams {
-                    conv_weight: needed(Operand::ConvWeight)?,
-                    conv_bias: optional(Operand::ConvBias)?,
-                    dt_bias: needed(Operand::DtBias)?,
-                    a_log: needed(Operand::ALog)?,
-                    d: needed(Operand::D)?,
-                    norm_weight: optional(Operand::NormWeight)?,
+                    conv_weight: needed(numbers, Operand::ConvWeight)?,
+                    conv_bias: optional(numbers, Operand::ConvBias)?,
+                    dt_bias: needed(numbers, Operand::DtBias)?,
+                    a_log: needed(numbers, Operand::ALog)?,
+                    d: needed(numbers, Operand::D)?,
+                    norm_weight: optional(numbers, Operand::NormWeight)?,
                 },
             },
             out_proj: LinearKernel {
-                weight: needed(Operand::OutWeight)?,
-                bias: optional(Operand::OutBias)?,
-                inputs: call.dims.d_inner,
+                weight: needed(numbers, Operand::OutWeight)?,
+                bias: optional(numbers, Operand::OutBias)?,
+                inputs: self.dims.d_inner,
             },
-            conv_state: optional(Operand::ConvState)?,
-            ssm_state: optional(Operand::SsmState)?,
         })
     }
 
-    fn input(&self, call: &Call, zxbcdt: &'a [T]) -> CoreInput<'a, T> {
-        let (conv_state, ssm_state) = (self.conv_state, self.ssm_state);
-        CoreInput { batch: call.batch, seqlen: call.seqlen, zxbcdt, conv_state, ssm_state }
+    fn input<'a, T: Real + WithDType>(&self, numbers: &'a PerOperand<Numbers<'_, T>>) -> Result<MixerInput<'a, T>> {
+        Ok(MixerInput {
+            batch: self.batch,
+            seqlen: self.seqlen,
+            u: needed(numbers, Operand::U)?,
+            conv_state: optional(numbers, Operand::ConvState)?,
+            ssm_state: optional(numbers, Operand::SsmState)?,
+        })
+    }
+}
+
+fn optional<'a, T: WithDType>(numbers: &'a PerOperand<Numbers<'_, T>>, operand: Operand) -> Result<Option<&'a [T]>> {
+    numbers[operand as usize].as_ref().map(Numbers::slice).transpose()
+}
+
+fn needed<'a, T: WithDType>(numbers: &'a PerOperand<Numbers<'_, T>>, operand: Operand) -> Result<&'a [T]> {
+    match optional(numbers, operand)? {
+        Some(numbers) => Ok(numbers),
+        None => bail!("a mixer without its operand {operand:?}"),
     }
 }
