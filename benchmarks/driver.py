@@ -57,6 +57,7 @@ class Driver:
         prepare_environment(threads)
         self.threads, self.effort, self.contenders, self.note = threads, effort, contenders, note
         self._probe = Remote(Probe, threads)
+        self._peak = 0.0
         self.results = Results(
             date=datetime.now(timezone.utc).date().isoformat(),
             commit=machine.commit(),
@@ -73,13 +74,14 @@ class Driver:
     def do(self, work: Work) -> None:
         """Do one work by all contenders that take part in it."""
         names = [name for name in self.contenders if work.contested or name == OURS]
+        self._peak = 0.0
         runners = [_Runner(name, Remote(Session, name, work, self.threads)) for name in names]
         try:
             measurements = self._measure(work, runners)
         finally:
             for runner in runners:
                 runner.remote.close()
-        self.results.works.append(WorkResult(work.name, flops(work), measurements))
+        self.results.works.append(WorkResult(work.name, flops(work), self._peak, measurements))
 
     def _measure(self, work: Work, runners: list[_Runner]) -> dict[str, Measurement]:
         done: dict[str, Measurement] = {}
@@ -132,10 +134,11 @@ class Driver:
         return ready
 
     def _watch_peak(self, dtype: DType) -> None:
-        """Measure the machine's best, and keep it if it is better than before."""
+        """Measure the machine's best; keep what is better than before, in this work and in the run."""
         peak = self.results.peak
         for product, seconds in zip(PRODUCTS, self._probe.call("gemm_seconds", dtype), strict=True):
             speed = product.flops / seconds
+            self._peak = max(self._peak, speed)
             if speed > peak.flops_per_second.get(dtype, 0.0):
                 peak.flops_per_second[dtype], peak.product[dtype] = speed, str(product)
         peak.copy_bandwidth = max(peak.copy_bandwidth, self._probe.call("copy_bandwidth"))

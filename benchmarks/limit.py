@@ -1,7 +1,8 @@
-"""The limit: a work's FLOPs at the machine's best speed of a product in the same run.
+"""The limit: a work's FLOPs at the best speed of the gemm crate's products between the work's rounds.
 
-Nobody is faster without doing fewer FLOPs. A decode step has no such limit: it reads every weight for one
-token, and waits for memory.
+Between its own rounds, as the speed of a shared machine changes from one minute to the next. Elementwise work
+counts at that speed, too. The limit binds who multiplies with the crate; products of its own may beat it. A
+decode step has none: it reads every weight for one token, and waits for memory.
 """
 
 from __future__ import annotations
@@ -18,9 +19,8 @@ def limit_seconds(results: Results, work: str) -> float | None:
     """Give the least time that a work can take; None for a decode step."""
     if WORKS[work].mode == "step":
         return None
-    flops = next((done.flops for done in results.works if done.work == work), None)
-    peak = results.peak.flops_per_second.get(WORKS[work].dtype)
-    return None if flops is None or peak is None else flops / peak
+    done = next((done for done in results.works if done.work == work), None)
+    return None if done is None or not done.peak else done.flops / done.peak
 
 
 def share_of_limit(results: Results, work: str, contender: str) -> float | None:

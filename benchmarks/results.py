@@ -69,12 +69,15 @@ class WorkResult:
         Its name in `benchmarks.works`.
     flops
         What it takes.
+    peak
+        FLOPs a second of the machine's best product between the rounds of this work.
     measurements
         By contender's name.
     """
 
     work: str
     flops: int
+    peak: float
     measurements: dict[str, Measurement]
 
 
@@ -207,7 +210,7 @@ class Results:
 
 def _work_result(values: dict[str, Any]) -> WorkResult:
     measurements = {name: _measurement(measured) for name, measured in values["measurements"].items()}
-    return WorkResult(values["work"], values["flops"], measurements)
+    return WorkResult(values["work"], values["flops"], values["peak"], measurements)
 
 
 def _measurement(values: dict[str, Any]) -> Measurement:

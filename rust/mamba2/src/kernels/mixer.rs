@@ -103,6 +103,7 @@ pub struct MixerUpstream<'a, T> {
 
 /// Which gradients a backward is asked for beside those of the core's parameters.
 #[derive(Debug, Clone, Copy)]
+#[allow(clippy::struct_excessive_bools)] // each is a question of its own
 pub struct MixerWanted {
     /// To the input.
     pub u: bool,

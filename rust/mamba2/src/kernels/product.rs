@@ -205,7 +205,8 @@ impl<T: Real> WithSimd for PackLeft<'_, T> {
             let (to, _) = to.as_chunks_mut::<ROWS>();
             if first + ROWS > from.rows() {
                 for (k, to) in to.iter_mut().enumerate() {
-                    *to = std::array::from_fn(|r| if first + r < from.rows() { from.at(first + r, k) } else { T::ZERO });
+                    *to =
+                        std::array::from_fn(|r| if first + r < from.rows() { from.at(first + r, k) } else { T::ZERO });
                 }
             } else if from.column == 1 {
                 let lines: [&[T]; ROWS] = std::array::from_fn(|r| from.line(first + r));
@@ -402,5 +403,77 @@ impl<T: Real> Block<'_, T> {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::parallel::Unfilled;
+
+    /// Small whole numbers: their products and sums are exact in any order.
+    fn numbers<T: Real>(len: usize, seed: usize) -> Vec<T> {
+        (0..len).map(|at| T::from_usize((at * 7 + at / 5 + seed) % 11) - T::from_usize(5)).collect()
+    }
+
+    fn check<T: Real>(m: usize, k: usize, n: usize) {
+        for (left_transposed, right_transposed) in [(false, true), (true, false), (false, false)] {
+            let matrix = |data, rows, columns, transposed| {
+                if transposed {
+                    Matrix::new(data, columns, rows, rows).transposed()
+                } else {
+                    Matrix::new(data, rows, columns, columns)
+                }
+            };
+            let (left, right) = (numbers::<T>(m * k, 1), numbers::<T>(k * n, 2));
+            let (left, right) = (matrix(&left, m, k, left_transposed), matrix(&right, k, n, right_transposed));
+            let packed = Packed::new(right);
+            let element = |at: usize| (0..k).fold(T::ZERO, |sum, q| sum + left.at(at / n, q) * right.at(q, at % n));
+            let sampled: Vec<_> = (0..m * n).step_by(1 + m * n * k / 1_000_000).map(|at| (at, element(at))).collect();
+            for right in [Right::Plain(right), Right::Packed(&packed)] {
+                for threads in [Threads::One, Threads::Many] {
+                    let mut out = Unfilled::new(m * n);
+                    product_into(left, right, out.slots(), To::Fill, threads);
+                    product_into(left, right, out.slots(), To::Add, threads);
+                    // SAFETY: filled by the product.
+                    let out = unsafe { out.filled() };
+                    for &(at, sum) in &sampled {
+                        assert!(
+                            out[at] == sum + sum,
+                            "({m}, {k}) · ({k}, {n}) at {at}: {:?}, not {sum:?} twice",
+                            out[at]
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn products_of_all_sizes_are_exact() {
+        for (m, k, n) in [
+            (1, 1, 1),
+            (5, 3, 2),
+            (6, 16, 16),
+            (7, 9, 17),
+            (33, 100, 31),
+            (64, 64, 296),
+            (100, 1, 65),
+            (13, 1000, 20), // slabs of the inner dimension
+            (2100, 5, 7),   // slabs of rows
+            (600, 800, 70), // rows cut into parts, far apart
+        ] {
+            check::<f32>(m, k, n);
+            check::<f64>(m, k, n);
+        }
+    }
+
+    #[test]
+    fn a_product_over_nothing_is_zero() {
+        let mut out = Unfilled::<f32>::new(6);
+        let (left, right) = (Matrix::new(&[], 2, 0, 0), Matrix::new(&[], 0, 3, 3));
+        product_into(left, Right::Plain(right), out.slots(), To::Fill, Threads::One);
+        // SAFETY: filled by the product.
+        assert_eq!(unsafe { out.filled() }, [0.0; 6]);
     }
 }
