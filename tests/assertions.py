@@ -56,3 +56,13 @@ def assert_results_close(
         assert_close(
             f"{case}: {name}", got[name], value, quantity_of(name), dtype, (own_loss or {}).get(name, 0.0)
         )
+
+
+def results_close(
+    got: dict[str, Any], want: dict[str, Any], dtype: DType, own_loss: dict[str, float]
+) -> bool:
+    """Say whether every tensor is within the bound of `assert_close`."""
+    return all(
+        relative_error(got[name], value) <= tolerance(quantity_of(name), dtype).bound(own_loss[name])
+        for name, value in want.items()
+    )

@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import mamba2_bridge as mb
-from assertions import assert_results_close
-from mamba2_bridge.parity.tolerances import relative_error
+from assertions import assert_results_close, results_close
 from native_models import DTYPES, by_part, noise, noisy_state, scatter
 from strategies import batches, configs, seeds, seqlens, wrong_fields
+from twin import losses_in_fp32
 
 quick = settings(
     max_examples=60,
@@ -114,16 +114,21 @@ def test_a_sequence_may_be_cut_anywhere(cfg, batch, seqlen, share, seed):
 @given(cfg=configs(largest=36), batch=st.integers(1, 10), seqlen=seqlens, seed=seeds)
 def test_fused_kernels_equal_the_composed_form(cfg, batch, seqlen, seed):
     """KERNEL_EXAMPLES in the environment asks for more configurations than the usual hundred."""
-    results = {}
-    for kernels, dtype in (("fused", "float64"), ("composed", "float64"), ("composed", "float32")):
-        model = mb.Mamba2(cfg, dtype, kernels=kernels)
+    u, dy = noise(batch, seqlen, cfg.d_model, seed=seed), noise(batch, seqlen, cfg.d_model, seed=seed + 1)
+    results = []
+    for kernels in ("fused", "composed"):
+        model = mb.Mamba2(cfg, "float64", kernels=kernels)
         scatter(model, seed)
-        u, state = noise(batch, seqlen, cfg.d_model, dtype=dtype, seed=seed), noisy_state(model, batch)
-        dy = noise(*u.shape, dtype=dtype, seed=seed + 1)
-        results[kernels, dtype] = run(model, u, state, dy, noisy_state(model, batch, 7))
-    got, want, narrow = results.values()
-    own_loss = {name: relative_error(narrow[name], value) for name, value in want.items()}
-    assert_results_close(str(cfg), got, want, "float64", own_loss)
+        state, dstate = noisy_state(model, batch), noisy_state(model, batch, 7)
+        results.append(run(model, u, state, dy, dstate))
+    got, want = results
+    for draws in (3, 24):  # of thousands of tensors, some are lucky in all of three
+        losses = losses_in_fp32(cfg.to_dict(), model.state_dict(), u, dy, state, dstate, draws=draws)
+        # Both sides have roundings of their own.
+        losses = {name: 2 * loss for name, loss in losses.items()}
+        if results_close(got, want, "float64", losses):
+            return
+    assert_results_close(str(cfg), got, want, "float64", losses)
 
 
 @quick

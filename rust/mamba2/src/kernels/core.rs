@@ -17,7 +17,7 @@ use super::ssd::CHUNK;
 use crate::dims::Dims;
 
 /// Tokens of a superblock.
-pub(crate) const SUPERBLOCK: usize = 4 * CHUNK;
+pub(crate) const SUPERBLOCK: usize = 2 * CHUNK;
 
 /// Sequences from which on each is a task of its own, rather than its parts.
 pub(crate) const MANY_SEQUENCES: usize = 8;

@@ -1,9 +1,9 @@
 //! CPU kernels: plain functions on slices, generic over f32 and f64, forward and backward.
 //!
-//! [`core`] is what lies between a mixer's projections and says how a sequence goes through; [`linear`] and [`rms_norm`] are the layers
-//! around it, [`step`] is one token. Below them: [`math`] and `rows` (elementwise and along rows), `tile` (products in registers), `conv`,
-//! `gated_norm`, `ssd` and `ssd_backward` (the stages), `pack` (rows of tokens to blocks of heads), `parallel` and `scratch` (threads and
-//! memory), `simd` (the instruction set).
+//! [`mixer`] is a whole mixer; [`core`] is what lies between its projections and says how a sequence goes through; [`linear`] and
+//! [`rms_norm`] are the layers around it, [`step`] is one token. Below them: [`math`] and `rows` (elementwise and along rows), `tile`
+//! (products in registers), `product` (large ones), `conv`, `gated_norm`, `ssd` and `ssd_backward` (the stages), `pack` (rows of tokens to
+//! blocks of heads), `parallel` and `scratch` (threads and memory), `simd` (the instruction set).
 //!
 //! Work is cut by the problem's shape, so results are the same for any number of threads, and so is what they don't depend on: the
 //! memory that is reused, the sequences beside one in its batch.

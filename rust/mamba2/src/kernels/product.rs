@@ -37,9 +37,6 @@ const LEAST_ROWS: usize = 48;
 /// Panels of the left operand that are packed by one task.
 const PANELS_OF_TASK: usize = 16;
 
-/// Rows further apart than so many bytes are packed: read where they lie, they would compete for the same places in the cache.
-const NEAR: usize = 2048;
-
 /// The inner dimension is cut into slabs of at most so many elements.
 const fn depth_of_slab<T>() -> usize {
     3072 / size_of::<T>()
@@ -114,7 +111,7 @@ pub(crate) fn product_into<T: Real>(
     let out = Shared::new(out);
     let npanels = columns.div_ceil(unit::<T>());
     let blocks = npanels.div_ceil(PANELS).max(1);
-    let direct = left.column == 1 && left.row * size_of::<T>() <= NEAR;
+    let direct = left.column == 1;
     let mut scratch = (!direct).then(Scratch::<T>::take);
     let largest = slabs::<T>(depth).map(|slab| slab.len()).max().unwrap_or(0);
     let rows_packed = left.rows().min(SLAB).next_multiple_of(ROWS);
