@@ -51,9 +51,7 @@ def run_mixer(
     inputs = {"u": torch.from_numpy(u).to(dtype).requires_grad_()}
     if state is not None:
         names = ("init.conv_state", "init.ssm_state")
-        inputs |= {
-            name: part.requires_grad_() for name, part in zip(names, tensors(state), strict=True)
-        }
+        inputs |= {name: part.requires_grad_() for name, part in zip(names, tensors(state), strict=True)}
     start = State(*list(inputs.values())[1:]) if state is not None else None
     y, final = twin(inputs["u"], start, return_state=True)
     outputs = {"out": y, "final.conv_state": final.conv_state, "final.ssm_state": final.ssm_state}
@@ -76,8 +74,8 @@ def losses_in_fp32(
 ) -> dict[str, float]:
     """Give what fp32 loses of each tensor, the worst of some draws of its roundings.
 
-    Of one draw alone, a lucky one would pass for the tensor's condition. The draws differ in the form of the scan
-    and in the scale of ``u``; `u` and `others` are the arguments of `run_mixer`.
+    Of one draw alone, a lucky one would pass for the tensor's condition. The draws differ in the form of the
+    scan and in the scale of ``u``; `u` and `others` are the arguments of `run_mixer`.
     """
     losses: dict[str, float] = {}
     twins = []
