@@ -10,7 +10,7 @@ from benchmarks import machine
 from benchmarks.agreement import TOLERANCE, worst_error
 from benchmarks.contenders import CONTENDERS, OURS
 from benchmarks.flops import flops
-from benchmarks.probe import PRODUCTS, Probe
+from benchmarks.probe import Probe
 from benchmarks.remote import Remote, RemoteError, prepare_environment
 from benchmarks.results import Measurement, Peak, Results, StageTime, WorkResult
 from benchmarks.schedule import interleave
@@ -136,11 +136,10 @@ class Driver:
     def _watch_peak(self, dtype: DType) -> None:
         """Measure the machine's best; keep what is better than before, in this work and in the run."""
         peak = self.results.peak
-        for product, seconds in zip(PRODUCTS, self._probe.call("gemm_seconds", dtype), strict=True):
-            speed = product.flops / seconds
+        for products, speed in self._probe.call("gemm_speeds", dtype).items():
             self._peak = max(self._peak, speed)
             if speed > peak.flops_per_second.get(dtype, 0.0):
-                peak.flops_per_second[dtype], peak.product[dtype] = speed, str(product)
+                peak.flops_per_second[dtype], peak.product[dtype] = speed, products
         peak.copy_bandwidth = max(peak.copy_bandwidth, self._probe.call("copy_bandwidth"))
 
     def break_down(self, rounds: int) -> None:

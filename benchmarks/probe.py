@@ -47,22 +47,20 @@ class Product:
         """A multiplication and an addition are two."""
         return 2 * self.m * self.k * self.n
 
-    def __str__(self) -> str:
-        """Give its sizes."""
-        return f"({self.m}, {self.k}) · ({self.k}, {self.n}){' with (n, k) in memory' * self.transposed}"
-
 
 _TOKENS = 2048
 
-PRODUCTS = (
-    Product(2048, 2048, 2048),
-    Product(_TOKENS, BLOCK.d_model, BLOCK.d_in_proj, transposed=True),  # in_proj
-    Product(_TOKENS, BLOCK.d_inner, BLOCK.d_model, transposed=True),  # out_proj
-    Product(_TOKENS, BLOCK.d_in_proj, BLOCK.d_model),  # to the input
-    Product(_TOKENS, BLOCK.d_model, BLOCK.d_inner),  # to out_proj's input
-    Product(BLOCK.d_in_proj, _TOKENS, BLOCK.d_model),  # to in_proj's weight
-)
-"""The products whose best speed is the peak: a large square one, and the block's own."""
+PRODUCTS = {
+    "2048³": (Product(2048, 2048, 2048),),
+    "the block's own": (
+        Product(_TOKENS, BLOCK.d_model, BLOCK.d_in_proj, transposed=True),  # in_proj
+        Product(_TOKENS, BLOCK.d_inner, BLOCK.d_model, transposed=True),  # out_proj
+        Product(_TOKENS, BLOCK.d_in_proj, BLOCK.d_model),  # to the input
+        Product(_TOKENS, BLOCK.d_model, BLOCK.d_inner),  # to out_proj's input
+        Product(BLOCK.d_in_proj, _TOKENS, BLOCK.d_model),  # to in_proj's weight
+    ),
+}
+"""The products whose speed is the peak, that of the faster set: a large square one, and the block's own."""
 
 
 class Probe:
@@ -84,13 +82,17 @@ class Probe:
         """Say what multiplies."""
         return "gemm crate" if _gemm_crate() else "PyTorch: this build has no gemm_seconds"
 
-    def gemm_seconds(self, dtype: DType) -> list[float]:
-        """Seconds of each of `PRODUCTS`."""
+    def gemm_speeds(self, dtype: DType) -> dict[str, float]:
+        """FLOPs a second of each set of `PRODUCTS`, one after the other."""
         multiply = _gemm_crate() or _torch_seconds
         start = perf_counter()
         while perf_counter() - start < _WAKING_SECONDS:
             multiply(Product(256, 256, 256), dtype)
-        return [multiply(product, dtype) for product in PRODUCTS]
+        return {
+            name: sum(product.flops for product in products)
+            / sum(multiply(product, dtype) for product in products)
+            for name, products in PRODUCTS.items()
+        }
 
     def copy_bandwidth(self) -> float:
         """Bytes read and written each second by a large copy."""

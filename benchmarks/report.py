@@ -111,9 +111,9 @@ _HOW = """\
   PyTorch's is timed from tensors to tensors, forward in inference mode.
 - Rounds are interleaved and only one process computes at a time. Threads are woken before each round. A round
   in which other processes took the cores is done again.
-- The GEMM peak is the best of a 2048³ product and of the block's own shapes through the gemm crate, measured
-  in every cycle of rounds; a work's limit takes the peak of its own cycles. Ours multiplies with products of
-  its own, which may be faster than the crate's.
+- The GEMM peak is the speed of a 2048³ product or of the block's own products in a row, whichever is faster,
+  through the gemm crate, measured in every cycle of rounds; a work's limit takes the peak of its own cycles.
+  Ours multiplies with products of its own, which may be faster than the crate's.
 - *tuned* is `benchmarks/contenders/tuned_torch.py`, Mamba-2 in careful PyTorch; *transformers* is Hugging
   Face's mixer at its fastest chunk size; *twin* is this project's reference in PyTorch in its chunked form,
   made to be read and not to be fast. *Compiled* is under `torch.compile` for the work's own shapes; compiling

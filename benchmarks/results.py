@@ -133,7 +133,7 @@ class Peak:
     flops_per_second
         By dtype.
     product
-        By dtype, which product was the fastest.
+        By dtype, which products were the fastest.
     copy_bandwidth
         Bytes read and written each second by a large copy.
     """

@@ -75,7 +75,8 @@ def losses_in_fp32(
     """Give what fp32 loses of each tensor, the worst of some draws of its roundings.
 
     Of one draw alone, a lucky one would pass for the tensor's condition. The draws differ in the form of the
-    scan and in the scale of ``u``; `u` and `others` are the arguments of `run_mixer`.
+    scan and, by so little that what cancels still cancels, in the scale of ``u``; `u` and `others` are the
+    arguments of `run_mixer`.
     """
     losses: dict[str, float] = {}
     twins = []
@@ -86,7 +87,7 @@ def losses_in_fp32(
     for draw in range(draws):
         for twin in twins:
             twin.scan = "recurrence" if draw % 2 == 0 else "chunked"
-        narrow, wide = (run_mixer(twin, (1 + draw / 64) * u, *others) for twin in twins)
+        narrow, wide = (run_mixer(twin, (1 + draw / 2**18) * u, *others) for twin in twins)
         for name, value in wide.items():
             losses[name] = max(losses.get(name, 0.0), relative_error(narrow[name], value))
     return losses

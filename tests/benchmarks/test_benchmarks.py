@@ -220,7 +220,7 @@ def test_targets_pass_fail_or_are_not_measured(results):
     assert verdicts["one decode step of a block: of transformers's time"] is True
     assert verdicts["one decode step of a block: of tuned, compiled's time"] is None
     assert verdicts["block forward + backward 8192: peak memory growth, MiB"] is True
-    assert verdicts["forward: time per token at 65536, of that at 2048"] is True
+    assert verdicts["forward: time over limit at 65536, of that at 2048"] is True
     assert "block forward 512: share of the limit" not in verdicts
 
 
