@@ -50,7 +50,7 @@ MOST_MEMORY_MIB = 600
 
 GROWTH_FROM, GROWTH_TO = 2048, 65536
 MOST_GROWTH = 1.10
-"""Time over limit, which is time per token at the machine's speed of the moment: that at the greater length over
+"""Time over limit, which is time per token at the machine's speed of the moment, at the greater length over
 that at the smaller, at most."""
 
 
