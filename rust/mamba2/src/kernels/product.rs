@@ -1,9 +1,9 @@
 //! Products of large matrices: the projections (blocked as in Goto and van de Geijn, "Anatomy of High-Performance Matrix
 //! Multiplication", 2008).
 //!
-//! The right operand is packed in panels of [`unit`] columns, the left one in panels of [`ROWS`] rows, each over at most
-//! [`depth_of_slab`] of the inner dimension: a panel of the left stays in the nearest cache while a block of the right goes by in the next
-//! one. Every element is the sum of the same terms in the same order for any number of threads.
+//! The right operand is packed in panels of [`unit`] columns, and the left one, unless its rows lie in one piece, in panels of [`ROWS`] rows,
+//! each over at most [`depth_of_slab`] of the inner dimension: rows of the left stay in the nearest cache while a block of the right goes by
+//! in the next one. Every element is the sum of the same terms in the same order for any number of threads.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -136,10 +136,10 @@ pub(crate) fn product_into<T: Real>(
                     Left::Packed(&packed[(part.start - rows.start) * slab.len()..])
                 };
                 let to = if slab.start == 0 { to } else { To::Add };
-                let block = |panels_data: &[T]| {
+                let multiply = |right: &[T]| {
                     simd::run(Block {
                         left: lhs,
-                        right: panels_data,
+                        right,
                         rows: part.clone(),
                         first_panel: panels.start,
                         npanels: panels.len(),
@@ -151,13 +151,13 @@ pub(crate) fn product_into<T: Real>(
                 };
                 let size = slab.len() * unit::<T>();
                 match right {
-                    Right::Packed(packed) => block(&packed.slab(&slab)[panels.start * size..panels.end * size]),
+                    Right::Packed(packed) => multiply(&packed.slab(&slab)[panels.start * size..panels.end * size]),
                     Right::Plain(matrix) => {
                         let mut scratch = Scratch::<T>::take();
                         let data = room(&mut scratch.right, panels.len() * size);
                         let (panels, slab) = (panels.clone(), slab.clone());
                         simd::run(PackRight { from: matrix, panels, slab, to: &mut *data });
-                        block(data);
+                        multiply(data);
                     }
                 }
             });
@@ -187,6 +187,7 @@ fn pack_left<T: Real>(left: Matrix<'_, T>, rows: &Range<usize>, slab: &Range<usi
 
 /// Panels of [`ROWS`] rows, each by columns; rows that aren't there are zero.
 struct PackLeft<'a, T> {
+    /// Its columns lie in one piece.
     from: Matrix<'a, T>,
     to: &'a mut [T],
 }
@@ -196,24 +197,13 @@ impl<T: Real> WithSimd for PackLeft<'_, T> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        let (from, depth) = (self.from, self.from.columns());
-        for (panel, to) in self.to.chunks_exact_mut(ROWS * depth).enumerate() {
-            let first = panel * ROWS;
-            let (to, _) = to.as_chunks_mut::<ROWS>();
-            if first + ROWS > from.rows() {
-                for (k, to) in to.iter_mut().enumerate() {
-                    *to =
-                        std::array::from_fn(|r| if first + r < from.rows() { from.at(first + r, k) } else { T::ZERO });
-                }
-            } else if from.column == 1 {
-                let lines: [&[T]; ROWS] = std::array::from_fn(|r| from.line(first + r));
-                for (k, to) in to.iter_mut().enumerate() {
-                    *to = std::array::from_fn(|r| lines[r][k]);
-                }
-            } else {
-                let columns = from.transposed();
-                for (k, to) in to.iter_mut().enumerate() {
-                    to.copy_from_slice(&columns.line(k)[first..first + ROWS]);
+        let columns = self.from.transposed();
+        for (panel, to) in self.to.chunks_exact_mut(ROWS * columns.rows()).enumerate() {
+            for (k, to) in to.as_chunks_mut::<ROWS>().0.iter_mut().enumerate() {
+                let line = &columns.line(k)[panel * ROWS..];
+                match line.first_chunk() {
+                    Some(line) => *to = *line,
+                    None => *to = std::array::from_fn(|r| line.get(r).copied().unwrap_or(T::ZERO)),
                 }
             }
         }
