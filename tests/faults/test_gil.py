@@ -33,7 +33,7 @@ def calls():
 MAKE = {
     **{name: lambda name=name: calls()[name] for name in ("forward", "inference", "backward")},
     "optimizer": training_step,
-    "construction": lambda: lambda: mb.Mamba2(mb.Mamba2Config(d_model=1024)),
+    "construction": lambda: lambda: mb.Mamba2(mb.Mamba2Config(d_model=2048)),
 }
 
 

@@ -92,7 +92,7 @@ from native_models import noise
 
 mixer = mb.Mamba2Config(d_model=64, headdim=8, d_state=16)
 model = mb.Mamba2Forecaster(mb.Mamba2ForecasterConfig(mixer=mixer, n_layer=8, d_input=3, d_output=2))
-x, dy = noise(2, 2600, 3, dtype="float32"), noise(2, 2, dtype="float32")
+x, dy = noise(2, 8000, 3, dtype="float32"), noise(2, 2, dtype="float32")
 def start():
     out = model.forward(x)
     return {{"forward": lambda: model.forward(x), "backward": lambda: out.backward(dy)}}["{part}"]

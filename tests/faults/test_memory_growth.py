@@ -34,8 +34,8 @@ def step():
     mb.optim.clip_grad_norm(grads, 1.0)
     optimizer.step(grads)
 """,
-        100,
-        1000,
+        500,
+        1500,
     ),
     "inference": (
         """
@@ -55,8 +55,8 @@ model, u = mixer("float32"), noise(4, 200, 8, dtype="float32")
 def step():
     model.forward(u, model.init_state(4)).mse_loss(u)
 """,
-        50,
-        300,
+        500,
+        1500,
     ),
     "truncated backpropagation": (
         """
@@ -68,8 +68,8 @@ def step():
     state = out.state
     out.backward(u, state)
 """,
-        50,
-        300,
+        500,
+        1500,
     ),
     "refused calls": (
         """
@@ -82,8 +82,8 @@ def step():
         except (mb.ShapeError, mb.DTypeError):
             pass
 """,
-        50,
-        300,
+        500,
+        1500,
     ),
 }
 

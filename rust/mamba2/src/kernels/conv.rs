@@ -3,7 +3,7 @@
 use pulp::Simd;
 
 use super::real::Real;
-use super::rows::copy;
+use super::rows::{OnLanes, fused, load, on_lanes, store};
 
 /// The raw (x, B, C) columns of one sequence, with what came before its first token.
 #[derive(Clone, Copy)]
@@ -37,6 +37,7 @@ pub(crate) struct Taps<'a, T> {
     pub(crate) weight: Vec<T>,
     pub(crate) bias: Option<&'a [T]>,
     pub(crate) d_conv: usize,
+    conv_dim: usize,
 }
 
 impl<'a, T: Real> Taps<'a, T> {
@@ -44,49 +45,55 @@ impl<'a, T: Real> Taps<'a, T> {
     pub(crate) fn new(weight: &[T], bias: Option<&'a [T]>, d_conv: usize) -> Self {
         let conv_dim = weight.len() / d_conv;
         let taps = (0..d_conv * conv_dim).map(|at| weight[at % conv_dim * d_conv + at / conv_dim]);
-        Self { weight: taps.collect(), bias, d_conv }
+        Self { weight: taps.collect(), bias, d_conv, conv_dim }
     }
 
     /// The weights of the tap that reads `back` tokens before the present one.
     #[inline(always)]
     pub(crate) fn tap(&self, back: usize) -> &[T] {
-        let conv_dim = self.weight.len() / self.d_conv;
-        &self.weight[(self.d_conv - 1 - back) * conv_dim..][..conv_dim]
+        &self.weight[(self.d_conv - 1 - back) * self.conv_dim..][..self.conv_dim]
     }
 }
 
-/// The convolution of channels `first` and on at token `t`, before the SiLU.
-#[inline(always)]
-pub(crate) fn convolve<S: Simd, T: Real>(
-    taps: &Taps<'_, T>,
-    raw: &RawColumns<'_, T>,
-    t: usize,
-    first: usize,
-    out: &mut [T],
-) {
-    let n = out.len();
-    match taps.bias {
-        Some(bias) => copy(out, &bias[first..][..n]),
-        None => out.fill(T::ZERO),
+/// Channels `first` and on of one token through convolution and SiLU, to `out`; `slopes`, where there are: of the SiLU.
+pub(crate) struct Convolved<'a, S, T> {
+    pub(crate) taps: &'a Taps<'a, T>,
+    /// The token's raw columns and those before it, latest first, of all channels.
+    pub(crate) columns: &'a [&'a [T]],
+    pub(crate) first: usize,
+    pub(crate) out: &'a mut [T],
+    pub(crate) slopes: Option<&'a mut [T]>,
+    pub(crate) simd: S,
+}
+
+impl<S: Simd, T: Real> Convolved<'_, S, T> {
+    #[inline(always)]
+    pub(crate) fn run(mut self) {
+        on_lanes(self.out.len(), &mut self);
     }
-    let w = |back| &taps.tap(back)[first..][..n];
-    let x = |back| &raw.before(t, back)[first..][..n];
-    // Four taps at once, the common width, save three passes over the row.
-    let mut back = taps.d_conv;
-    while back >= 4 {
-        let (w3, w2, w1, w0) = (w(back - 1), w(back - 2), w(back - 3), w(back - 4));
-        let (x3, x2, x1, x0) = (x(back - 1), x(back - 2), x(back - 3), x(back - 4));
-        for c in 0..n {
-            let sum = w3[c].fma::<S>(x3[c], out[c]);
-            let sum = w2[c].fma::<S>(x2[c], sum);
-            let sum = w1[c].fma::<S>(x1[c], sum);
-            out[c] = w0[c].fma::<S>(x0[c], sum);
+}
+
+impl<S: Simd, T: Real> OnLanes for Convolved<'_, S, T> {
+    #[inline(always)]
+    fn lanes<const N: usize>(&mut self, at: usize) {
+        let channel = self.first + at;
+        let mut sum = self.taps.bias.map_or([T::ZERO; N], |bias| load(bias, channel));
+        for (back, x) in self.columns.iter().enumerate().rev() {
+            let (w, x) = (load(self.taps.tap(back), channel), load(x, channel));
+            sum = fused(self.simd, w, x, sum);
         }
-        back -= 4;
-    }
-    while back > 0 {
-        back -= 1;
-        add_scaled::<S, T>(w(back), x(back), out);
+        if let Some(slopes) = &mut self.slopes {
+            let mut slope = [T::ZERO; N];
+            for i in 0..N {
+                (sum[i], slope[i]) = sum[i].silu_and_slope::<S>();
+            }
+            store(slopes, at, slope);
+        } else {
+            for x in &mut sum {
+                *x = x.silu::<S>();
+            }
+        }
+        store(self.out, at, sum);
     }
 }
 

@@ -259,7 +259,9 @@ pub(crate) fn superblocks(seqlen: usize) -> impl DoubleEndedIterator<Item = Rang
 #[derive(Clone, Copy)]
 pub(crate) struct Sequence<'a, T> {
     pub(crate) seqlen: usize,
-    /// (seqlen, `d_in_proj`).
+    /// `d_in_proj`.
+    pub(crate) width: usize,
+    /// (seqlen, width).
     pub(crate) rows: &'a [T],
     /// (`conv_dim`, `d_conv` − 1).
     pub(crate) conv_state: Option<&'a [T]>,
@@ -275,10 +277,16 @@ pub(crate) fn part_of<T>(all: &[T], batch: usize, at: usize) -> &[T] {
 
 impl<'a, T: Real> CoreInput<'a, T> {
     pub(crate) fn sequence(&self, at: usize) -> Sequence<'a, T> {
+        self.sequence_of(at, part_of(self.zxbcdt, self.batch, at))
+    }
+
+    /// The same of `rows` rather than of its own columns.
+    pub(crate) fn sequence_of(&self, at: usize, rows: &'a [T]) -> Sequence<'a, T> {
         let part = |all| part_of(all, self.batch, at);
         Sequence {
             seqlen: self.seqlen,
-            rows: part(self.zxbcdt),
+            width: rows.len() / self.seqlen,
+            rows,
             conv_state: self.conv_state.map(part),
             ssm_state: self.ssm_state.map(part),
         }
@@ -289,8 +297,7 @@ impl<'a, T: Real> Sequence<'a, T> {
     /// The row of one token.
     #[inline(always)]
     pub(crate) fn row(&self, t: usize) -> &'a [T] {
-        let width = self.rows.len() / self.seqlen;
-        &self.rows[t * width..(t + 1) * width]
+        &self.rows[t * self.width..(t + 1) * self.width]
     }
 
     /// The raw columns, after `history` as [`Sequence::history`] makes it.
@@ -300,7 +307,7 @@ impl<'a, T: Real> Sequence<'a, T> {
     {
         RawColumns {
             rows: self.rows,
-            stride: self.rows.len() / self.seqlen,
+            stride: self.width,
             first: columns.xbc.start,
             conv_dim: columns.xbc.len(),
             history,

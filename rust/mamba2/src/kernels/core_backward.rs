@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use super::conv::{RawColumns, Taps};
 use super::core::{Columns, Core, CoreInput, Packing, Sequence, Stopped, check, superblocks};
 use super::core_backward_rows::{Close, Open};
-use super::core_forward::{CoreSaved, pack_states, unpack_states};
+use super::core_forward::{CoreSaved, Slots, pack_states, unpack_states};
 use super::pack::Packer;
 use super::parallel::{Shared, Threads, Unfilled};
 use super::real::Real;
@@ -22,7 +22,12 @@ use crate::trace::stage;
 const TASKS: usize = 8;
 
 /// Blocks that many sequences are cut into: each adds up gradients of the parameters on its own.
-pub(crate) const BLOCKS: usize = 16;
+const BLOCKS: usize = 16;
+
+/// Sequences of such a block.
+pub(crate) fn block_size(batch: usize) -> usize {
+    batch.div_ceil(BLOCKS)
+}
 
 /// Gradients to what a core gave.
 #[derive(Debug, Clone, Copy)]
@@ -108,13 +113,8 @@ pub(super) struct ChunkSums<T> {
     pub(super) d: Vec<T>,
 }
 
-/// Where gradients go; each sequence fills its part.
-#[derive(Clone, Copy)]
-pub(crate) struct Target<'a, T> {
-    pub(crate) zxbcdt: Shared<'a, MaybeUninit<T>>,
-    /// The convolution's and the scan's.
-    pub(super) states: Option<[Shared<'a, MaybeUninit<T>>; 2]>,
-}
+/// Where gradients to the initial states go, the convolution's and the scan's; each sequence fills its part.
+pub(crate) type Target<'a, T> = Option<[Slots<'a, T>; 2]>;
 
 impl<T: Real> Core<'_, T> {
     /// Gradients of the forward pass that took `input` and left `saved`. `states`: to the initial states, too.
@@ -127,17 +127,21 @@ impl<T: Real> Core<'_, T> {
         stop: Option<&AtomicBool>,
     ) -> Result<CoreGradients<T>, Stopped> {
         let batch = input.batch;
-        let mut results = Results::new(self, batch, input.seqlen, states);
+        let mut zxbcdt = Unfilled::new(input.zxbcdt.len());
+        let mut results = Results::new(self, batch, states);
         let threads = Self::threads_of_sequence(batch);
         let pass = Backward::new(self, saved, upstream, threads, results.target());
-        let len = upstream.y.len() / batch;
-        let blocks = if threads == Threads::One { BLOCKS.min(batch) } else { 1 };
-        let sums = pass.blocks(batch, blocks, |at, sums| {
-            pass.sequence(at, input.sequence(at), &upstream.y[at * len..(at + 1) * len], sums, stop)
+        let (len, row) = (upstream.y.len() / batch, zxbcdt.slots().len() / batch);
+        let to = Shared::new(zxbcdt.slots());
+        let size = if threads == Threads::One { block_size(batch) } else { batch };
+        let sums = pass.blocks(batch, size, |at, sums| {
+            // SAFETY: each sequence has its own part.
+            let to = unsafe { to.part(at * row..(at + 1) * row) };
+            pass.sequence(at, input.sequence(at), &upstream.y[at * len..(at + 1) * len], to, sums, stop)
         })?;
         let params = pass.param_gradients(&sums);
         // SAFETY: every sequence went through.
-        Ok(unsafe { results.filled(params) })
+        Ok(unsafe { results.filled(zxbcdt.filled(), params) })
     }
 
     fn param_gradients(&self, sums: &Sums, a: &[T]) -> ParamGradients<T> {
@@ -158,47 +162,47 @@ impl<T: Real> Core<'_, T> {
     }
 }
 
-/// Results of a backward pass, until every sequence has filled its part.
+/// Gradients to the initial states, until every sequence has filled its part.
 pub(crate) struct Results<T> {
-    zxbcdt: Unfilled<T>,
     /// The convolution's and the scan's.
     states: Option<[Unfilled<T>; 2]>,
 }
 
 impl<T: Real> Results<T> {
-    pub(crate) fn new(core: &Core<'_, T>, batch: usize, seqlen: usize, states: bool) -> Self {
+    pub(crate) fn new(core: &Core<'_, T>, batch: usize, states: bool) -> Self {
         let dims = &core.dims;
         let of_states = || {
             let conv = dims.conv_state_shape(batch).iter().product();
             [conv, dims.ssm_state_shape(batch).iter().product()].map(Unfilled::new)
         };
-        Self { zxbcdt: Unfilled::new(batch * seqlen * dims.d_in_proj), states: states.then(of_states) }
+        Self { states: states.then(of_states) }
     }
 
     pub(crate) fn target(&mut self) -> Target<'_, T> {
-        Target {
-            zxbcdt: Shared::new(self.zxbcdt.slots()),
-            states: self.states.as_mut().map(|states| states.each_mut().map(|state| Shared::new(state.slots()))),
-        }
+        self.states.as_mut().map(|states| states.each_mut().map(|state| Shared::new(state.slots())))
     }
 
+    /// With `zxbcdt` and `params` from the same sequences.
+    ///
     /// # Safety
     /// Every sequence has been through [`Backward::sequence`].
-    pub(crate) unsafe fn filled(self, params: ParamGradients<T>) -> CoreGradients<T> {
+    pub(crate) unsafe fn filled(self, zxbcdt: Vec<T>, params: ParamGradients<T>) -> CoreGradients<T> {
         // SAFETY: by the caller's promise.
         let filled = |unfilled: Unfilled<T>| unsafe { unfilled.filled() };
         let (conv_state, ssm_state) = self.states.map(|[conv, ssm]| (filled(conv), filled(ssm))).unzip();
-        CoreGradients { zxbcdt: filled(self.zxbcdt), conv_state, ssm_state, params }
+        CoreGradients { zxbcdt, conv_state, ssm_state, params }
     }
 }
 
 /// A backward pass of some sequences.
 pub(crate) struct Backward<'a, T> {
-    core: &'a Core<'a, T>,
-    taps: Taps<'a, T>,
+    pub(super) core: &'a Core<'a, T>,
+    pub(super) columns: Columns,
+    pub(super) packing: Packing,
+    pub(super) taps: Taps<'a, T>,
     a: Vec<T>,
-    saved: &'a CoreSaved<T>,
-    upstream: &'a CoreUpstream<'a, T>,
+    pub(super) saved: &'a CoreSaved<T>,
+    pub(super) upstream: &'a CoreUpstream<'a, T>,
     threads: Threads,
     target: Target<'a, T>,
 }
@@ -211,44 +215,31 @@ impl<'a, T: Real> Backward<'a, T> {
         threads: Threads,
         target: Target<'a, T>,
     ) -> Self {
-        Self { core, taps: core.taps(), a: core.a(), saved, upstream, threads, target }
+        let (columns, packing) = (core.columns(), core.packing());
+        Self { core, columns, packing, taps: core.taps(), a: core.a(), saved, upstream, threads, target }
     }
 
-    /// The sequence `at` of the batch; dy (seqlen, `d_inner`): the gradient to its output.
+    /// The sequence `at` of the batch; dy (seqlen, `d_inner`): the gradient to its output; `zxbcdt` (seqlen, `d_in_proj`) receives that
+    /// to its columns, all of them.
     pub(crate) fn sequence(
         &self,
         at: usize,
         sequence: Sequence<'_, T>,
         dy: &[T],
+        zxbcdt: &mut [MaybeUninit<T>],
         sums: &mut Sums,
         stop: Option<&AtomicBool>,
     ) -> Result<(), Stopped> {
-        let Self { core, taps, a, saved, upstream, threads, target } = self;
-        Pass {
-            core,
-            columns: core.columns(),
-            packing: core.packing(),
-            taps,
-            a,
-            at,
-            sequence,
-            saved,
-            dy,
-            upstream,
-            threads: *threads,
-            target: *target,
-        }
-        .run(sums, stop)
+        Pass { backward: self, at, sequence, dy, zxbcdt: Shared::new(zxbcdt) }.run(sums, stop)
     }
 
-    /// Runs `sequence` for each of the batch, in `blocks` parts that each add up sums on their own.
+    /// Runs `sequence` for each of the batch, in blocks of `size` that each add up sums on their own.
     pub(crate) fn blocks(
         &self,
         batch: usize,
-        blocks: usize,
+        size: usize,
         sequence: impl Fn(usize, &mut Sums) -> Result<(), Stopped> + Send + Sync,
     ) -> Result<Sums, Stopped> {
-        let size = batch.div_ceil(blocks);
         let mut sums: Vec<_> =
             (0..batch.div_ceil(size)).map(|_| Sums::new(&self.core.dims, self.core.params.d.len())).collect();
         let nblocks = sums.len();
@@ -272,25 +263,23 @@ impl<'a, T: Real> Backward<'a, T> {
 
 /// One sequence on its way back.
 pub(super) struct Pass<'a, T> {
-    pub(super) core: &'a Core<'a, T>,
-    pub(super) columns: Columns,
-    pub(super) packing: Packing,
-    pub(super) taps: &'a Taps<'a, T>,
-    pub(super) a: &'a [T],
+    pub(super) backward: &'a Backward<'a, T>,
     /// Which of the batch.
     pub(super) at: usize,
     pub(super) sequence: Sequence<'a, T>,
-    pub(super) saved: &'a CoreSaved<T>,
     /// (seqlen, `d_inner`): the gradient to this sequence's output.
     pub(super) dy: &'a [T],
-    pub(super) upstream: &'a CoreUpstream<'a, T>,
-    pub(super) threads: Threads,
-    pub(super) target: Target<'a, T>,
+    /// (seqlen, `d_in_proj`): where that to its columns goes.
+    pub(super) zxbcdt: Slots<'a, T>,
 }
 
 impl<T: Real> Pass<'_, T> {
     fn run(&self, sums: &mut Sums, stop: Option<&AtomicBool>) -> Result<(), Stopped> {
-        let Self { core, columns, packing, taps, sequence, .. } = self;
+        let Self {
+            backward: Backward { core, columns, packing, taps, saved, upstream, target, threads, .. },
+            sequence,
+            ..
+        } = self;
         let dims = &core.dims;
         let history = sequence.history(dims);
         let raw = sequence.raw(columns, &history);
@@ -298,7 +287,7 @@ impl<T: Real> Pass<'_, T> {
         let mut scratch = Scratch::<T>::take();
         let mut carried = false;
         room(&mut scratch.states, packing.states());
-        if let Some(upstream) = self.upstream.ssm_state {
+        if let Some(upstream) = upstream.ssm_state {
             let len = dims.d_ssm * dims.d_state;
             pack_states(packing, &upstream[self.at * len..][..len], &mut scratch.states);
             carried = true;
@@ -309,18 +298,17 @@ impl<T: Real> Pass<'_, T> {
         for (number, tokens) in superblocks(sequence.seqlen).enumerate().rev() {
             check(stop)?;
             let conv = stage!("conv.again");
-            packer.pack(tokens.clone(), true, self.threads, &mut scratch);
+            packer.pack(tokens.clone(), true, *threads, &mut scratch);
             drop(conv);
             self.open(&tokens, &mut scratch, sums);
-            let before = (number > 0 || sequence.ssm_state.is_some()).then(|| {
-                &self.saved.states[(self.at * nsuperblocks + number) * packing.states()..][..packing.states()]
-            });
-            let carry = number > 0 || self.target.states.is_some();
+            let before = (number > 0 || sequence.ssm_state.is_some())
+                .then(|| &saved.states[(self.at * nsuperblocks + number) * packing.states()..][..packing.states()]);
+            let carry = number > 0 || target.is_some();
             self.scan(tokens.len(), before, carried, carry, &mut scratch, sums);
             following = self.close(&tokens, &raw, &following, &mut scratch, sums);
             carried = true;
         }
-        if let Some([conv, ssm]) = self.target.states {
+        if let Some([conv, ssm]) = *target {
             let part = |len: usize| self.at * len..(self.at + 1) * len;
             // SAFETY: the only access to this sequence's parts.
             let (conv, ssm) = unsafe { (conv.part(part(history.len())), ssm.part(part(dims.d_ssm * dims.d_state))) };
@@ -332,21 +320,22 @@ impl<T: Real> Pass<'_, T> {
 
     /// The upstream gradient of the convolution's state after the last token, at raw column `back` tokens before the next.
     pub(super) fn conv_upstream(&self, back: usize, channel: usize) -> T {
-        let Dims { conv_dim, d_conv, .. } = self.core.dims;
-        self.upstream
+        let Dims { conv_dim, d_conv, .. } = self.backward.core.dims;
+        self.backward
+            .upstream
             .conv_state
             .map_or(T::ZERO, |state| state[(self.at * conv_dim + channel) * (d_conv - 1) + d_conv - 1 - back])
     }
 
     /// Gradients to the columns before token 0, (`conv_dim`, `d_conv` − 1).
     fn history(&self, following: &[T], state: &mut [MaybeUninit<T>]) {
-        let Dims { conv_dim, d_conv, .. } = self.core.dims;
+        let Dims { conv_dim, d_conv, .. } = self.backward.core.dims;
         for early in 1..d_conv {
             // The column `early` tokens before token 0 is read by token t with the tap for early + t tokens back.
             let mut line = vec![T::ZERO; conv_dim];
             for t in 0..d_conv - early {
                 let d_pre = &following[t * conv_dim..][..conv_dim];
-                for ((line, &w), &d) in line.iter_mut().zip(self.taps.tap(early + t)).zip(d_pre) {
+                for ((line, &w), &d) in line.iter_mut().zip(self.backward.taps.tap(early + t)).zip(d_pre) {
                     *line += w * d;
                 }
             }
@@ -361,12 +350,12 @@ impl<T: Real> Pass<'_, T> {
     /// Gate and norm: the gradient to the scan's output, packed into y, and those to z, z0 and x0.
     fn open(&self, tokens: &Range<usize>, scratch: &mut Workspace<T>, sums: &mut Sums) {
         let _stage = stage!("norm.backward");
-        let (count, packing) = (tokens.len(), &self.packing);
+        let (count, packing) = (tokens.len(), &self.backward.packing);
         let dy = Shared::new(room(&mut scratch.y, packing.nheads * count * packing.width));
         let nchunks = count.div_ceil(CHUNK);
-        let mut partial: Vec<_> = (0..nchunks).map(|_| vec![T::ZERO; self.core.dims.d_ssm]).collect();
+        let mut partial: Vec<_> = (0..nchunks).map(|_| vec![T::ZERO; self.backward.core.dims.d_ssm]).collect();
         let shared = Shared::new(&mut partial);
-        self.threads.each(nchunks, |chunk| {
+        self.backward.threads.each(nchunks, |chunk| {
             // SAFETY: each chunk has its own sums.
             let d_weight = &mut unsafe { shared.part(chunk..chunk + 1) }[0];
             let rows = chunk * CHUNK..((chunk + 1) * CHUNK).min(count);
@@ -379,9 +368,9 @@ impl<T: Real> Pass<'_, T> {
 
     /// How many tasks the heads of a group are cut into, and how many heads each has at most.
     fn tasks_of_group(&self) -> (usize, usize) {
-        let heads = self.packing.nheads / self.packing.ngroups;
+        let heads = self.backward.packing.nheads / self.backward.packing.ngroups;
         // Where whole sequences are the tasks, one buffer for each group is enough.
-        let most = if self.threads == Threads::Many { TASKS } else { 1 };
+        let most = if self.backward.threads == Threads::Many { TASKS } else { 1 };
         let size = heads.div_ceil(most);
         (heads.div_ceil(size), size)
     }
@@ -397,7 +386,7 @@ impl<T: Real> Pass<'_, T> {
         sums: &mut Sums,
     ) {
         let _stage = stage!("scan.backward");
-        let packing = &self.packing;
+        let packing = &self.backward.packing;
         let Workspace { x, b, c, b_transposed, c_transposed, scores, dt, y, states, dx, d_dt, tasks, .. } = scratch;
         let (head, group, state) = (tokens * packing.width, tokens * packing.state_stride, packing.state());
         let nchunks = tokens.div_ceil(CHUNK);
@@ -412,7 +401,7 @@ impl<T: Real> Pass<'_, T> {
         let dx = Shared::new(room(dx, packing.nheads * head));
         let d_dt = Shared::new(room(d_dt, packing.nheads * tokens));
         let states = Shared::new(states);
-        self.threads.each(ntasks, |task| {
+        self.backward.threads.each(ntasks, |task| {
             // SAFETY: each task has its own buffers.
             let (shared, scratch) = &mut unsafe { shared_tasks.part(task..task + 1) }[0];
             shared.reserve(across, square);
@@ -443,8 +432,8 @@ impl<T: Real> Pass<'_, T> {
                     c_transposed: &c_transposed[g * across..][..across],
                     scores: &scores[g * square..][..square],
                     dt: &dt[at * tokens..][..tokens],
-                    a: self.a[at],
-                    skip: self.core.skip(at),
+                    a: self.backward.a[at],
+                    skip: self.backward.core.skip(at),
                     state: before.map(|before| &before[at * state..][..state]),
                     dy: &y[at * head..][..head],
                     d_after,
@@ -460,7 +449,7 @@ impl<T: Real> Pass<'_, T> {
         });
         for (at, head) in heads.iter().enumerate() {
             sums.a[at] += head.a;
-            if !self.core.options.d_has_hdim {
+            if !self.backward.core.options.d_has_hdim {
                 sums.d[at] += head.skip;
             }
         }
@@ -469,7 +458,7 @@ impl<T: Real> Pass<'_, T> {
 
     /// The gradients of B and C, from what the tasks of [`Pass::scan`] have added up.
     fn gather_groups(&self, tokens: usize, scratch: &mut Workspace<T>) {
-        let packing = &self.packing;
+        let packing = &self.backward.packing;
         let Workspace { b, c, db, dc, tasks, .. } = scratch;
         let group = tokens * packing.state_stride;
         let nchunks = tokens.div_ceil(CHUNK);
@@ -478,7 +467,7 @@ impl<T: Real> Pass<'_, T> {
         let db = Shared::new(room(db, packing.ngroups * group));
         let dc = Shared::new(room(dc, packing.ngroups * group));
         let (across, square) = (packing.d_state * CHUNK, CHUNK * CHUNK);
-        self.threads.each(packing.ngroups * nchunks, |at| {
+        self.backward.threads.each(packing.ngroups * nchunks, |at| {
             let (g, chunk) = (at / nchunks, at % nchunks);
             let rows = chunk * CHUNK..((chunk + 1) * CHUNK).min(tokens);
             let part = g * group + rows.start * packing.state_stride..g * group + rows.end * packing.state_stride;
@@ -526,19 +515,19 @@ impl<T: Real> Pass<'_, T> {
         sums: &mut Sums,
     ) -> Vec<T> {
         let _stage = stage!("conv.backward");
-        let Dims { conv_dim, d_conv, nheads, .. } = self.core.dims;
+        let Dims { conv_dim, d_conv, nheads, .. } = self.backward.core.dims;
         let count = tokens.len();
         let nchunks = count.div_ceil(CHUNK);
         let mut preceding = vec![T::ZERO; following.len()];
         let kept = Shared::new(&mut preceding);
-        let skips = if self.core.options.d_has_hdim { self.core.dims.d_ssm } else { 0 };
+        let skips = if self.backward.core.options.d_has_hdim { self.backward.core.dims.d_ssm } else { 0 };
         let zeros = |len| vec![T::ZERO; len];
         let chunk_sums =
             |_| ChunkSums { conv: zeros((d_conv + 1) * conv_dim), dt_bias: zeros(nheads), d: zeros(skips) };
         let mut partial: Vec<_> = (0..nchunks).map(chunk_sums).collect();
         let shared = Shared::new(&mut partial);
         let scratch = &*scratch;
-        self.threads.each(nchunks, |chunk| {
+        self.backward.threads.each(nchunks, |chunk| {
             // SAFETY: each chunk has its own sums.
             let sums = &mut unsafe { shared.part(chunk..chunk + 1) }[0];
             let rows = chunk * CHUNK..((chunk + 1) * CHUNK).min(count);

@@ -51,10 +51,9 @@ pub struct Wanted {
     pub saved: bool,
 }
 
-/// Where results go; each sequence fills its part.
+/// Where results other than y go; each sequence fills its part.
 #[derive(Clone, Copy)]
 pub(crate) struct Target<'a, T> {
-    pub(crate) y: Slots<'a, T>,
     /// The convolution's and the scan's.
     states: Option<[Slots<'a, T>; 2]>,
     saved: Option<SavedTarget<'a, T>>,
@@ -69,9 +68,8 @@ pub(crate) struct SavedTarget<'a, T> {
     states: Slots<'a, T>,
 }
 
-/// Results of a forward pass, until every sequence has filled its part.
+/// Results of a forward pass other than y, until every sequence has filled its part.
 pub(crate) struct Results<T> {
-    y: Unfilled<T>,
     /// The convolution's and the scan's.
     states: Option<[Unfilled<T>; 2]>,
     /// y, roots and states of [`CoreSaved`].
@@ -89,16 +87,11 @@ impl<T: Real> Results<T> {
             let states = batch * superblocks(seqlen).len() * core.packing().states();
             [tokens * dims.d_ssm, tokens * core.roots(), states].map(Unfilled::new)
         };
-        Self {
-            y: Unfilled::new(tokens * dims.d_inner),
-            states: wanted.states.then(states),
-            saved: wanted.saved.then(saved),
-        }
+        Self { states: wanted.states.then(states), saved: wanted.saved.then(saved) }
     }
 
     pub(crate) fn target(&mut self) -> Target<'_, T> {
         Target {
-            y: Shared::new(self.y.slots()),
             states: self.states.as_mut().map(|states| states.each_mut().map(|state| Shared::new(state.slots()))),
             saved: self.saved.as_mut().map(|saved| {
                 let [y, roots, states] = saved.each_mut().map(|saved| Shared::new(saved.slots()));
@@ -107,9 +100,11 @@ impl<T: Real> Results<T> {
         }
     }
 
+    /// With `y` from the same sequences.
+    ///
     /// # Safety
     /// Every sequence has been through [`Forward::sequence`].
-    pub(crate) unsafe fn filled(self) -> CoreOutput<T> {
+    pub(crate) unsafe fn filled(self, y: Vec<T>) -> CoreOutput<T> {
         // SAFETY: by the caller's promise.
         let filled = |unfilled: Unfilled<T>| unsafe { unfilled.filled() };
         let (conv_state, ssm_state) = self.states.map(|[conv, ssm]| (filled(conv), filled(ssm))).unzip();
@@ -118,13 +113,15 @@ impl<T: Real> Results<T> {
             roots: filled(roots),
             states: filled(states),
         });
-        CoreOutput { y: filled(self.y), conv_state, ssm_state, saved }
+        CoreOutput { y, conv_state, ssm_state, saved }
     }
 }
 
 /// A forward pass of some sequences.
 pub(crate) struct Forward<'a, T> {
     core: &'a Core<'a, T>,
+    columns: Columns,
+    packing: Packing,
     taps: Taps<'a, T>,
     a: Vec<T>,
     threads: Threads,
@@ -133,29 +130,19 @@ pub(crate) struct Forward<'a, T> {
 
 impl<'a, T: Real> Forward<'a, T> {
     pub(crate) fn new(core: &'a Core<'a, T>, threads: Threads, target: Target<'a, T>) -> Self {
-        Self { core, taps: core.taps(), a: core.a(), threads, target }
+        let (columns, packing) = (core.columns(), core.packing());
+        Self { core, columns, packing, taps: core.taps(), a: core.a(), threads, target }
     }
 
-    /// The sequence `at` of the batch.
+    /// The sequence `at` of the batch, its output to `y` (seqlen, `d_inner`), all of which is filled.
     pub(crate) fn sequence(
         &self,
         at: usize,
         sequence: Sequence<'_, T>,
+        y: &mut [MaybeUninit<T>],
         stop: Option<&AtomicBool>,
     ) -> Result<(), Stopped> {
-        let Self { core, taps, a, threads, target } = self;
-        Pass {
-            core,
-            columns: core.columns(),
-            packing: core.packing(),
-            taps,
-            a,
-            at,
-            sequence,
-            threads: *threads,
-            target: *target,
-        }
-        .run(stop)
+        Pass { forward: self, at, sequence, y: Shared::new(y) }.run(stop)
     }
 }
 
@@ -167,12 +154,18 @@ impl<T: Real> Core<'_, T> {
         wanted: Wanted,
         stop: Option<&AtomicBool>,
     ) -> Result<CoreOutput<T>, Stopped> {
+        let len = input.seqlen * self.dims.d_inner;
+        let mut y = Unfilled::new(input.batch * len);
         let mut results = Results::new(self, input.batch, input.seqlen, wanted);
         let threads = Self::threads_of_sequence(input.batch);
         let pass = Forward::new(self, threads, results.target());
-        threads.over_sequences().try_each(input.batch, |at| pass.sequence(at, input.sequence(at), stop))?;
+        let to_y = Shared::new(y.slots());
+        threads.over_sequences().try_each(input.batch, |at| {
+            // SAFETY: each sequence has its own part.
+            pass.sequence(at, input.sequence(at), unsafe { to_y.part(at * len..(at + 1) * len) }, stop)
+        })?;
         // SAFETY: every sequence went through.
-        Ok(unsafe { results.filled() })
+        Ok(unsafe { results.filled(y.filled()) })
     }
 
     /// Reciprocal roots of one token.
@@ -183,36 +176,32 @@ impl<T: Real> Core<'_, T> {
 
 /// One sequence on its way through the core.
 struct Pass<'a, T> {
-    core: &'a Core<'a, T>,
-    columns: Columns,
-    packing: Packing,
-    taps: &'a Taps<'a, T>,
-    a: &'a [T],
+    forward: &'a Forward<'a, T>,
     /// Which of the batch.
     at: usize,
     sequence: Sequence<'a, T>,
-    threads: Threads,
-    target: Target<'a, T>,
+    /// (seqlen, `d_inner`).
+    y: Slots<'a, T>,
 }
 
 impl<T: Real> Pass<'_, T> {
     fn run(&self, stop: Option<&AtomicBool>) -> Result<(), Stopped> {
-        let (dims, packing, seqlen) = (&self.core.dims, &self.packing, self.sequence.seqlen);
-        let history = self.sequence.history(dims);
-        let raw = self.sequence.raw(&self.columns, &history);
-        let Self { core, columns, taps, sequence, .. } = self;
+        let Self { forward: Forward { core, columns, packing, taps, threads, target, .. }, sequence, .. } = self;
+        let (dims, seqlen) = (&core.dims, sequence.seqlen);
+        let history = sequence.history(dims);
+        let raw = sequence.raw(columns, &history);
         let packer = Packer { core, columns, packing, taps, sequence, raw };
         let mut scratch = Scratch::<T>::take();
         let mut started = false;
         room(&mut scratch.states, packing.states());
-        if let Some(state) = self.sequence.ssm_state {
+        if let Some(state) = sequence.ssm_state {
             pack_states(packing, state, &mut scratch.states);
             started = true;
         }
         let nsuperblocks = superblocks(seqlen).len();
         for (number, tokens) in superblocks(seqlen).enumerate() {
             check(stop)?;
-            if let Some(saved) = self.target.saved {
+            if let Some(saved) = target.saved {
                 let from = (self.at * nsuperblocks + number) * packing.states();
                 // SAFETY: the only access to the states of this superblock.
                 let states = unsafe { saved.states.part(from..from + packing.states()) };
@@ -224,13 +213,13 @@ impl<T: Real> Pass<'_, T> {
             }
             let last = tokens.end == seqlen;
             let conv = stage!("conv");
-            packer.pack(tokens.clone(), false, self.threads, &mut scratch);
+            packer.pack(tokens.clone(), false, *threads, &mut scratch);
             drop(conv);
-            self.scan(tokens.len(), started, !last || self.target.states.is_some(), &mut scratch);
+            self.scan(tokens.len(), started, !last || target.states.is_some(), &mut scratch);
             self.finish(tokens, &scratch);
             started = true;
         }
-        if let Some([conv, ssm]) = self.target.states {
+        if let Some([conv, ssm]) = target.states {
             let part = |len: usize| self.at * len..(self.at + 1) * len;
             // SAFETY: the only access to this sequence's states.
             let (conv, ssm) = unsafe {
@@ -251,12 +240,12 @@ impl<T: Real> Pass<'_, T> {
     /// The heads of a superblock, each over its tokens.
     fn scan(&self, tokens: usize, started: bool, carry: bool, scratch: &mut Workspace<T>) {
         let _stage = stage!("scan");
-        let packing = &self.packing;
+        let Forward { core, packing, a, threads, .. } = self.forward;
         let Workspace { x, b, c, scores, dt, states, y, .. } = scratch;
         let (head, group) = (tokens * packing.width, tokens * packing.state_stride);
         let square = tokens.div_ceil(CHUNK) * CHUNK * CHUNK;
         let (y, states) = (Shared::new(room(y, packing.nheads * head)), Shared::new(room(states, packing.states())));
-        self.threads.each(packing.nheads, |at| {
+        threads.each(packing.nheads, |at| {
             let g = packing.group_of(at);
             // SAFETY: each head has its own output and state.
             let (y, state) = unsafe {
@@ -272,8 +261,8 @@ impl<T: Real> Pass<'_, T> {
                 c: &c[g * group..][..group],
                 scores: &scores[g * square..][..square],
                 dt: &dt[at * tokens..][..tokens],
-                a: self.a[at],
-                skip: self.core.skip(at),
+                a: a[at],
+                skip: core.skip(at),
                 state,
                 started,
                 carry,
@@ -287,7 +276,7 @@ impl<T: Real> Pass<'_, T> {
         let _stage = stage!("norm");
         let start = tokens.start;
         let count = tokens.len();
-        self.threads.each(count.div_ceil(CHUNK), |chunk| {
+        self.forward.threads.each(count.div_ceil(CHUNK), |chunk| {
             let rows = chunk * CHUNK..((chunk + 1) * CHUNK).min(count);
             simd::run(Finish { pass: self, start, count, rows, x: &scratch.x, y: &scratch.y });
         });
@@ -310,7 +299,7 @@ impl<T: Real> WithSimd for Finish<'_, T> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
         let Self { pass, start, count, rows, x, y } = self;
-        let (core, columns) = (pass.core, &pass.columns);
+        let Forward { core, columns, packing, target, .. } = pass.forward;
         let Dims { d_inner, d_mlp, d_ssm, .. } = core.dims;
         let norm = core.gated_norm();
         let mut roots = vec![T::ZERO; core.roots()];
@@ -319,12 +308,12 @@ impl<T: Real> WithSimd for Finish<'_, T> {
             let token = start + t;
             let row = pass.sequence.row(token);
             let (mlp, scan) = out.split_at_mut(d_mlp);
-            gather(&pass.packing, y, count, t, scan);
+            gather(packing, y, count, t, scan);
             if let Some(skip) = core.channel_skip() {
                 for (head, (scan, skip)) in
                     scan.chunks_exact_mut(core.dims.headdim).zip(skip.chunks_exact(core.dims.headdim)).enumerate()
                 {
-                    let x = &x[(head * count + t) * pass.packing.width..];
+                    let x = &x[(head * count + t) * packing.width..];
                     for ((scan, &skip), &x) in scan.iter_mut().zip(skip).zip(x) {
                         *scan = skip.fma::<S>(x, *scan);
                     }
@@ -333,15 +322,15 @@ impl<T: Real> WithSimd for Finish<'_, T> {
             let at = pass.at * pass.sequence.seqlen + token;
             // SAFETY: each token's rows are accessed here alone.
             unsafe {
-                if let Some(saved) = pass.target.saved {
+                if let Some(saved) = target.saved {
                     fill(saved.y.part(at * d_ssm..(at + 1) * d_ssm), scan);
                 }
                 norm.forward::<S>(scan, &row[columns.z.clone()], &mut roots);
                 gated_mlp::<S, T>(&row[columns.z0.clone()], &row[columns.x0.clone()], mlp);
-                if let Some(saved) = pass.target.saved {
+                if let Some(saved) = target.saved {
                     fill(saved.roots.part(at * roots.len()..(at + 1) * roots.len()), &roots);
                 }
-                fill(pass.target.y.part(at * d_inner..(at + 1) * d_inner), &out);
+                fill(pass.y.part(token * d_inner..(token + 1) * d_inner), &out);
             }
         }
     }

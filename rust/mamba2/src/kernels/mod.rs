@@ -1,6 +1,6 @@
 //! CPU kernels: plain functions on slices, generic over f32 and f64, forward and backward.
 //!
-//! [`mixer`] is a whole mixer; [`core`] is what lies between its projections and says how a sequence goes through; [`linear`] and
+//! [`mixer`] is a whole mixer, `by_sequence` the same for small ones; [`core`] is what lies between its projections and says how a sequence goes through; [`linear`] and
 //! [`rms_norm`] are the layers around it, [`step`] is one token. Below them: [`math`] and `rows` (elementwise and along rows), `tile`
 //! (products in registers), `product` (large ones), `conv`, `gated_norm`, `ssd` and `ssd_backward` (the stages), `pack` (rows of tokens to
 //! blocks of heads), `parallel` and `scratch` (threads and memory), `simd` (the instruction set).
@@ -12,6 +12,7 @@
 // to be equal are indices of several slices at once.
 #![allow(clippy::inline_always, clippy::needless_range_loop)]
 
+mod by_sequence;
 mod conv;
 pub mod core;
 pub mod core_backward;

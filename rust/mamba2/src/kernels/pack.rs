@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use pulp::{Simd, WithSimd};
 
-use super::conv::{RawColumns, Taps, convolve};
+use super::conv::{Convolved, RawColumns, Taps};
 use super::core::{ChannelBlock, Columns, Core, Packing, Section, Sequence};
 use super::matrix::Matrix;
 use super::parallel::{Shared, Threads};
@@ -56,6 +56,9 @@ impl<T: Real> Packer<'_, T> {
     }
 }
 
+/// Tokens that rows are asked of the memory ahead of their turn.
+pub(crate) const AHEAD: usize = 2;
+
 /// Where a superblock is packed; each chunk fills its part.
 #[derive(Clone, Copy)]
 struct Packed<'a, T> {
@@ -99,10 +102,26 @@ impl<T: Real> WithSimd for Convolve<'_, '_, T> {
     type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) {
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Packer { taps, raw, .. } = self.chunk.packer;
         let mut line = vec![T::ZERO; self.block.channels.len()];
+        let mut columns = Vec::with_capacity(taps.d_conv);
         for t in self.chunk.rows() {
-            self.chunk.convolved::<S>(t, self.block, &mut line);
+            let ahead = self.chunk.start + t + AHEAD;
+            if ahead < self.chunk.packer.sequence.seqlen {
+                simd::prefetch(&raw.before(ahead, 0)[self.block.channels.clone()]);
+            }
+            columns.clear();
+            columns.extend((0..taps.d_conv).map(|back| raw.before(self.chunk.start + t, back)));
+            Convolved::<S, T> {
+                taps,
+                columns: &columns,
+                first: self.block.channels.start,
+                out: &mut line,
+                slopes: self.chunk.slopes(t, self.block),
+                simd,
+            }
+            .run();
             self.chunk.scatter(t, self.block, &line);
         }
     }
@@ -130,23 +149,14 @@ impl<T: Real> WithSimd for Prepare<'_, T> {
     }
 }
 
-impl<T: Real> PackChunk<'_, T> {
+impl<'a, T: Real> PackChunk<'a, T> {
+    /// Where the slopes of token `t` go, for a backward.
     #[inline(always)]
-    fn convolved<S: Simd>(&self, t: usize, block: &ChannelBlock, line: &mut [T]) {
-        let Packer { core, taps, raw, .. } = self.packer;
-        convolve::<S, T>(taps, raw, self.start + t, block.channels.start, line);
-        if self.backward {
-            let row = t * core.dims.conv_dim;
-            // SAFETY: each token's slopes are accessed here alone.
-            let slopes = unsafe { self.packed.slopes.part(row + block.channels.start..row + block.channels.end) };
-            for (x, slope) in line.iter_mut().zip(slopes) {
-                (*x, *slope) = x.silu_and_slope::<S>();
-            }
-        } else {
-            for x in line {
-                *x = x.silu::<S>();
-            }
-        }
+    fn slopes(&self, t: usize, block: &ChannelBlock) -> Option<&'a mut [T]> {
+        let row = t * self.packer.core.dims.conv_dim;
+        let channels = row + block.channels.start..row + block.channels.end;
+        // SAFETY: each token's slopes are accessed here alone.
+        self.backward.then(|| unsafe { self.packed.slopes.part(channels) })
     }
 
     #[inline(always)]

@@ -126,6 +126,15 @@ impl<T: Copy> Unfilled<T> {
     }
 }
 
+/// A slice as room to be written.
+///
+/// # Safety
+/// Nothing but numbers is written to it.
+pub(crate) unsafe fn slots<T: Copy>(slice: &mut [T]) -> &mut [MaybeUninit<T>] {
+    // SAFETY: the layouts are the same, and by the caller's promise all elements stay filled.
+    unsafe { std::slice::from_raw_parts_mut(slice.as_mut_ptr().cast(), slice.len()) }
+}
+
 /// Writes the numbers of `from` into `to`, of the same length.
 #[inline(always)]
 pub(crate) fn fill<T: Copy>(to: &mut [MaybeUninit<T>], from: &[T]) {

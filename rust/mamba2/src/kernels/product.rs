@@ -3,7 +3,7 @@
 //!
 //! The right operand is packed in panels of [`unit`] columns, and the left one, unless its rows lie in one piece, in panels of [`ROWS`] rows,
 //! each over at most [`depth_of_slab`] of the inner dimension: rows of the left stay in the nearest cache while a block of the right goes by
-//! in the next one. Every element is the sum of the same terms in the same order for any number of threads.
+//! in the next one. Over a [`SHALLOW`] inner dimension that isn't worth it. Every element is the sum of the same terms in the same order for any number of threads.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -36,6 +36,9 @@ const LEAST_ROWS: usize = 48;
 
 /// Panels of the left operand that are packed by one task.
 const PANELS_OF_TASK: usize = 16;
+
+/// Inner dimension up to which operands are read where they lie, whichever way they do: all rows of a tile come from the nearest cache.
+const SHALLOW: usize = 64;
 
 /// The inner dimension is cut into slabs of at most so many elements.
 const fn depth_of_slab<T>() -> usize {
@@ -111,7 +114,7 @@ pub(crate) fn product_into<T: Real>(
     let out = Shared::new(out);
     let npanels = columns.div_ceil(unit::<T>());
     let blocks = npanels.div_ceil(PANELS).max(1);
-    let direct = left.column == 1;
+    let direct = left.column == 1 || (left.row == 1 && depth <= SHALLOW);
     let mut scratch = (!direct).then(Scratch::<T>::take);
     let largest = slabs::<T>(depth).map(|slab| slab.len()).max().unwrap_or(0);
     let rows_packed = left.rows().min(SLAB).next_multiple_of(ROWS);
@@ -136,7 +139,7 @@ pub(crate) fn product_into<T: Real>(
                     Left::Packed(&packed[(part.start - rows.start) * slab.len()..])
                 };
                 let to = if slab.start == 0 { to } else { To::Add };
-                let multiply = |right: &[T]| {
+                let multiply = |right: Panels<'_, T>| {
                     simd::run(Block {
                         left: lhs,
                         right,
@@ -151,13 +154,22 @@ pub(crate) fn product_into<T: Real>(
                 };
                 let size = slab.len() * unit::<T>();
                 match right {
-                    Right::Packed(packed) => multiply(&packed.slab(&slab)[panels.start * size..panels.end * size]),
+                    Right::Packed(packed) => {
+                        multiply(Panels::packed(
+                            &packed.slab(&slab)[panels.start * size..panels.end * size],
+                            slab.len(),
+                        ));
+                    }
+                    Right::Plain(matrix) if depth <= SHALLOW && matrix.column == 1 && columns % unit::<T>() == 0 => {
+                        multiply(Panels::in_place(matrix, panels.start));
+                    }
                     Right::Plain(matrix) => {
                         let mut scratch = Scratch::<T>::take();
                         let data = room(&mut scratch.right, panels.len() * size);
                         let (panels, slab) = (panels.clone(), slab.clone());
+                        let depth = slab.len();
                         simd::run(PackRight { from: matrix, panels, slab, to: &mut *data });
-                        multiply(data);
+                        multiply(Panels::packed(data, depth));
                     }
                 }
             });
@@ -284,11 +296,37 @@ enum Left<'a, T> {
     Packed(&'a [T]),
 }
 
+/// Panels of [`unit`] columns of a right operand.
+#[derive(Clone, Copy)]
+struct Panels<'a, T> {
+    data: &'a [T],
+    /// Elements from one panel to the next, and from a row to the next.
+    panel: usize,
+    row: usize,
+}
+
+impl<'a, T: Real> Panels<'a, T> {
+    /// data (panels, depth, unit).
+    fn packed(data: &'a [T], depth: usize) -> Self {
+        Self { data, panel: depth * unit::<T>(), row: unit::<T>() }
+    }
+
+    /// The panels from `first` on of a matrix whose rows lie in one piece, and are whole units.
+    fn in_place(matrix: Matrix<'a, T>, first: usize) -> Self {
+        Self { data: &matrix.data[first * unit::<T>()..], panel: unit::<T>(), row: matrix.row }
+    }
+
+    /// One of them, (depth, unit).
+    #[inline(always)]
+    fn matrix(self, panel: usize, depth: usize) -> Matrix<'a, T> {
+        Matrix::new(&self.data[panel * self.panel..], depth, unit::<T>(), self.row)
+    }
+}
+
 /// A part of a product: some rows by some panels of columns.
 struct Block<'a, T> {
     left: Left<'a, T>,
-    /// (panels, depth, unit).
-    right: &'a [T],
+    right: Panels<'a, T>,
     rows: Range<usize>,
     first_panel: usize,
     npanels: usize,
@@ -359,13 +397,11 @@ impl<T: Real> Block<'_, T> {
         for r in 0..height {
             simd::prefetch(line(r));
         }
-        let right = &self.right[panel * depth * unit::<T>()..][..depth * unit::<T>()];
+        let right = self.right.matrix(panel, depth);
         let mut tile = Tile::<S, T, R, W>::zero(simd);
         match self.left {
-            Left::Packed(left) => tile.add_packed(&left[row * depth..][..R * depth], &right[column..], unit::<T>()),
-            Left::Direct(left) => {
-                tile.add_product(left, row, Matrix::new(right, depth, unit::<T>(), unit::<T>()), column, 0..depth);
-            }
+            Left::Packed(left) => tile.add_packed(&left[row * depth..][..R * depth], &right.data[column..], right.row),
+            Left::Direct(left) => tile.add_product(left, row, right, column, 0..depth),
         }
         if height == R && width_here == width {
             for r in 0..R {

@@ -1,10 +1,66 @@
-//! Copies and sums along rows; sums in lanes, so that they vectorise and their order is fixed.
+//! Work along rows in blocks of lanes, so that it vectorises and sums have a fixed order.
 
 use pulp::Simd;
 
-use super::real::Real;
+use super::real::{Real, lanes};
 
-const LANES: usize = 16;
+/// Lanes of a block.
+pub(crate) const LANES: usize = 16;
+
+/// Work on neighbouring elements of several rows at once. What it keeps in arrays stays in registers: to slices, the compiler would
+/// first have to check that none overlaps another.
+pub(crate) trait OnLanes {
+    /// The work on `N` elements from `at` on.
+    fn lanes<const N: usize>(&mut self, at: usize);
+}
+
+/// Runs `work` on all of `len` elements.
+#[inline(always)]
+pub(crate) fn on_lanes(len: usize, work: &mut impl OnLanes) {
+    let whole = len / LANES * LANES;
+    for at in (0..whole).step_by(LANES) {
+        work.lanes::<LANES>(at);
+    }
+    for at in whole..len {
+        work.lanes::<1>(at);
+    }
+}
+
+/// `N` elements of a row.
+#[inline(always)]
+pub(crate) fn load<T: Copy, const N: usize>(row: &[T], at: usize) -> [T; N] {
+    let row = &row[at..][..N];
+    // SAFETY: as many as that.
+    unsafe { *row.as_ptr().cast() }
+}
+
+/// `N` elements to a row.
+#[inline(always)]
+pub(crate) fn store<T: Copy, const N: usize>(row: &mut [T], at: usize, elements: [T; N]) {
+    row[at..][..N].copy_from_slice(&elements);
+}
+
+/// `sum + a ⊙ b`, in vectors: what the compiler makes of a loop over arrays is not always whole ones.
+#[inline(always)]
+pub(crate) fn fused<S: Simd, T: Real, const N: usize>(simd: S, a: [T; N], b: [T; N], mut sum: [T; N]) -> [T; N] {
+    let lanes = lanes::<S, T>();
+    if N.is_multiple_of(lanes) {
+        for at in (0..N).step_by(lanes) {
+            // SAFETY: a vector of each from `at` on lies within N.
+            unsafe {
+                let a = a.as_ptr().add(at).cast::<T::Vector<S>>().read_unaligned();
+                let b = b.as_ptr().add(at).cast::<T::Vector<S>>().read_unaligned();
+                let sum = sum.as_mut_ptr().add(at).cast::<T::Vector<S>>();
+                sum.write_unaligned(T::times_plus(simd, a, b, sum.read_unaligned()));
+            }
+        }
+    } else {
+        for i in 0..N {
+            sum[i] = a[i].fma::<S>(b[i], sum[i]);
+        }
+    }
+    sum
+}
 
 /// `Σ aᵢ·bᵢ`.
 #[inline(always)]
@@ -76,7 +132,7 @@ fn sum<T: Real, R: Real>(a: &[T], b: &[T], zero: R, product: impl Fn(T, T) -> R)
 
 /// The sum of the lanes, by halves.
 #[inline(always)]
-fn total<T: Real>(mut sums: [T; LANES]) -> T {
+pub(crate) fn total<T: Real>(mut sums: [T; LANES]) -> T {
     let mut half = LANES / 2;
     while half > 0 {
         for i in 0..half {

@@ -9,6 +9,10 @@ use super::ssd_backward::{GroupGradients, HeadScratch};
 /// Buffers of one sequence at work. Each grows to what was asked of it and keeps what it held.
 #[derive(Debug, Default)]
 pub struct Workspace<T> {
+    /// (seqlen, `d_in_proj`): a short sequence's columns, or the gradient to them.
+    pub(crate) zxbcdt: Vec<T>,
+    /// (seqlen, `d_inner`): what the core makes of them, or the gradient to it.
+    pub(crate) inner: Vec<T>,
     /// (nheads, tokens, width).
     pub(crate) x: Vec<T>,
     /// (ngroups, tokens, `state_stride`).
@@ -37,6 +41,10 @@ pub struct Workspace<T> {
     pub(crate) db: Vec<T>,
     /// (ngroups, tokens, `state_stride`).
     pub(crate) dc: Vec<T>,
+    /// (tokens, channels), a few of each: gradients to the convolution's output.
+    pub(crate) d_pre: Vec<T>,
+    /// (tokens, channels), a few of each: gradients to the raw columns.
+    pub(crate) d_raw: Vec<T>,
     /// Panels of a product's left operand.
     pub(crate) left: Vec<T>,
     /// Panels of a product's right operand.

@@ -47,12 +47,9 @@ pub(crate) fn prefetch<T>(line: &[T]) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        if let (Some(first), Some(last)) = (line.first(), line.last()) {
+        for line in line.chunks((64 / size_of::<T>()).max(1)) {
             // SAFETY: a hint; every machine of this architecture has the instruction.
-            unsafe {
-                _mm_prefetch(std::ptr::from_ref(first).cast(), _MM_HINT_T0);
-                _mm_prefetch(std::ptr::from_ref(last).cast(), _MM_HINT_T0);
-            }
+            unsafe { _mm_prefetch(line.as_ptr().cast(), _MM_HINT_T0) };
         }
     }
 }
