@@ -1,25 +1,36 @@
-"""The whole comparison: every case in both dtypes, optimizer steps on noise, training on real data."""
+"""The whole comparison of Mamba-2's models: every case in both dtypes, by token, and optimizer steps."""
 
 from __future__ import annotations
 
-import platform
-from importlib import metadata
 from typing import TYPE_CHECKING
 
-from mamba2_bridge.parity.cases import mixer_cases
-from mamba2_bridge.parity.compare import TensorResult, compare_case, compare_training
-from mamba2_bridge.parity.report import Report
-from mamba2_bridge.parity.training import co2_problem, noise_problem
+from mamba2_bridge.parity.compare import compare
+from mamba2_bridge.parity.mamba2_cases import by_token, forecaster_case, mixer_cases, noise_case
+from mamba2_bridge.parity.training import co2_case
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mamba2_bridge.parity.runners import Runner
+    from mamba2_bridge.parity.cases import Case
+    from mamba2_bridge.parity.report import ParityReport
+    from mamba2_bridge.parity.runner import Runner
+
+
+def check_cases(seed: int = 0) -> list[Case]:
+    """Draw everything that there is to compare."""
+    mixers = mixer_cases(seed)
+    return [
+        *mixers,
+        *map(by_token, mixers),
+        forecaster_case(seed),
+        noise_case(seed),
+        co2_case(seed),
+    ]
 
 
 def check(
     candidate: Runner, reference: Runner, *, seed: int = 0, note: Callable[[str], None] = lambda _: None
-) -> Report:
+) -> ParityReport:
     """Compare a candidate with a reference, which is held to be right, in all that there is to compare.
 
     Parameters
@@ -27,37 +38,8 @@ def check(
     candidate, reference
         The two sides.
     seed
-        Of the cases and problems.
+        Of the cases.
     note
         Called with a line about what comes next.
     """
-    cases = mixer_cases(seed)
-    results: list[TensorResult] = []
-    for case in cases:
-        note(f"case {case.name}")
-        results += compare_case(candidate, reference, case)
-    noise, co2 = noise_problem(seed), co2_problem(seed)
-    note(f"{len(noise.batches)} steps of {noise.name}")
-    steps = compare_training(candidate, reference, noise, "optimizer step")
-    note(f"{len(co2.batches)} steps of {co2.name}")
-    training = compare_training(candidate, reference, co2, "training")
-    return Report(
-        candidate=candidate.name,
-        reference=reference.name,
-        seed=seed,
-        cases=len(cases),
-        results=[*results, *steps.results, *training.results],
-        trajectories=[steps, training],
-        versions=versions(),
-    )
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of what takes part, and the machine's architecture."""
-    packages = {}
-    for name in ("mamba2-bridge", "numpy", "torch"):
-        try:
-            packages[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            packages[name] = "not installed"
-    return {"python": platform.python_version(), **packages, "machine": platform.machine()}
+    return compare(reference, candidate, check_cases(seed), note=note)

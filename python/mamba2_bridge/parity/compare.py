@@ -6,215 +6,255 @@ how far off a tensor may be (see `tolerances`).
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from itertools import zip_longest
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mamba2_bridge.parity.tolerances import quantity_of, relative_error, tolerance, worst_index
+from mamba2_bridge.parity.cases import Case
+from mamba2_bridge.parity.measures import difference
+from mamba2_bridge.parity.outcome import GRAD, held, outcome_of, own_losses, run
+from mamba2_bridge.parity.report import ParityReport
+from mamba2_bridge.parity.result import TensorResult
+from mamba2_bridge.parity.runner import Feed
+from mamba2_bridge.parity.stages import MODEL, backward_order, forward_order, recorded
+from mamba2_bridge.parity.tolerances import DEFAULT, quantity_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 
-    from numpy.typing import NDArray
+    from mamba2_bridge.parity.cases import Array, Arrays, DType
+    from mamba2_bridge.parity.outcome import Outcome
+    from mamba2_bridge.parity.result import Mode, Phase
+    from mamba2_bridge.parity.runner import Runner
+    from mamba2_bridge.parity.tolerances import Policy
 
-    from mamba2_bridge.parity.cases import Case
-    from mamba2_bridge.parity.runners import Problem, Results, Runner
-    from mamba2_bridge.parity.tolerances import DType, Quantity
+OPTIMIZER = "optimizer"
+"""The stage of what an optimizer step leaves."""
+
+PARAMETERS = "parameters"
+"""The stage of a candidate that can't load a case's parameters."""
+
+EVERYTHING = "every tensor"
+"""What a candidate that raises fails in."""
 
 
-@dataclass(frozen=True)
-class TensorResult:
-    """How one tensor of one case compares.
+def compare(
+    reference: Runner,
+    candidate: Runner,
+    cases: Case | Iterable[Case],
+    *,
+    dtypes: Sequence[DType] = ("float64", "float32"),
+    isolated: bool = True,
+    policy: Policy = DEFAULT,
+    stop_at_first: bool = False,
+    note: Callable[[str], None] = lambda _: None,
+) -> ParityReport:
+    """Run cases on both sides and compare every tensor.
 
-    Attributes
+    Optimizer steps are compared in fp64 alone: in fp32 Adam blows rounding up wherever a gradient is small.
+
+    Parameters
     ----------
-    case, tensor, quantity, dtype
-        What was compared.
-    bound
-        The largest `error` that is a pass.
-    own_loss
-        Error of the reference itself in fp32.
-    error
-        max|got - want| / max|want|; infinite where there is a `problem`.
-    max_abs
-        max|got - want|; infinite where there is a `problem`.
-    index, got, want
-        The element that differs most.
-    problem
-        Why the tensor could not be compared; None where it was.
+    reference
+        What is held to be right.
+    candidate
+        What is looked at. An exception of its own is a failure that carries its message; one of the reference
+        is raised.
+    cases
+        What both compute.
+    dtypes
+        The candidate's.
+    isolated
+        Whether to run the candidate once more with each stage fed the reference's tensors, where it can, so
+        that one early error doesn't paint everything red.
+    policy
+        The tolerances.
+    stop_at_first
+        Whether to end at the first tensor that fails.
+    note
+        Called with a line about what comes next.
     """
+    cases = [cases] if isinstance(cases, Case) else list(cases)
+    results: list[TensorResult] = []
+    for case in cases:
+        note(case.name)
+        for result in _case(reference, candidate, case, dtypes, isolated, policy):
+            results.append(result)
+            if stop_at_first and not result.passed:
+                break
+        if stop_at_first and results and not results[-1].passed:
+            break
+    return ParityReport(candidate.name, reference.name, [case.name for case in cases], results)
 
-    case: str
-    tensor: str
-    quantity: Quantity
-    dtype: DType
-    bound: float
-    own_loss: float = 0.0
-    error: float = math.inf
-    max_abs: float = math.inf
-    index: tuple[int, ...] = ()
-    got: float | None = None
-    want: float | None = None
-    problem: str | None = None
 
-    @property
-    def passed(self) -> bool:
-        """Whether the error is within the bound."""
-        return self.problem is None and self.error <= self.bound
+def _case(
+    reference: Runner,
+    candidate: Runner,
+    case: Case,
+    dtypes: Sequence[DType],
+    isolated: bool,
+    policy: Policy,
+) -> Iterator[TensorResult]:
+    losses = own_losses(reference, case)
+    want = replace(held(outcome_of(reference, case, "float64")), own_losses=losses)
+    feed = Feed(
+        {name: want.forward[name] for name in want.intermediates},
+        {name: want.backward[name] for name in want.intermediates if name in want.backward},
+    )
+    once = replace(case, optimizer=None)
+    fed_losses: dict[str, float] | None = None
+    for dtype in dtypes:
+        if dtype == "float64":
+            ran = yield from _attempt(candidate, case, dtype, want, None, policy)
+        else:
+            ran = yield from _attempt(candidate, once, dtype, replace(want, steps=()), None, policy)
+        if not (ran and isolated and candidate.feeds):
+            continue
+        common = set(candidate.intermediates)
+        part = Feed(*({n: a for n, a in of.items() if n in common} for of in (feed.values, feed.gradients)))
+        if not part.values:
+            continue
+        if fed_losses is None:
+            fed_losses = own_losses(reference, once, part) if reference.feeds else losses
+        fed_want = replace(want, own_losses=fed_losses, steps=())
+        yield from _attempt(candidate, once, dtype, fed_want, part, policy)
 
-    @property
-    def badness(self) -> float:
-        """The error as a multiple of what is allowed."""
-        if self.problem is not None:
-            return math.inf
-        return self.error / self.bound
 
-    def __str__(self) -> str:
-        where = f"{self.case} in {self.dtype}: {self.tensor}"
-        if self.problem is not None:
-            return f"{where}: {self.problem}"
-        index = list(self.index) if self.index else ""
-        return (
-            f"{where}{index}: got {self.got!r}, want {self.want!r}; "
-            f"relative error {self.error:.3g}, {self.bound:.3g} allowed"
+def _attempt(
+    candidate: Runner, case: Case, dtype: DType, want: Outcome, feed: Feed | None, policy: Policy
+) -> Generator[TensorResult, None, bool]:
+    """Run the candidate and compare; tell whether it ran to the end."""
+    mode: Mode = "accumulated" if feed is None else "isolated"
+    stage = PARAMETERS
+    try:
+        candidate.load(case, dtype)
+        stage = MODEL
+        yield from compare_outcomes(
+            case.name, want, run(candidate, case, dtype, feed), mode=mode, policy=policy
         )
+    except Exception as error:  # whatever it is, it is a failure, and the other cases are worth running
+        problem = f"{type(error).__name__}: {error}"
+        yield TensorResult(
+            case.name, dtype, mode, "forward", 0, EVERYTHING, stage, "value", None, problem=problem
+        )
+        return False
+    return True
 
 
-def compare_tensors(
-    case: str,
-    got: Mapping[str, NDArray[Any]],
-    want: Mapping[str, NDArray[Any]],
-    dtype: DType,
-    own_loss: Mapping[str, float] | None = None,
-    quantity: Quantity | None = None,
-) -> list[TensorResult]:
-    """Compare tensors by name: those of ``want`` in its order, then those that ``got`` has beyond them.
+def compare_outcomes(
+    case: str, want: Outcome, got: Outcome, *, policy: Policy = DEFAULT, mode: Mode = "accumulated"
+) -> Iterator[TensorResult]:
+    """Compare what two sides made of a case, one tensor after the other, in the order in which they were made.
+
+    Intermediate tensors that only one side tells of are left out; of everything else, what one side lacks is a
+    failure.
 
     Parameters
     ----------
     case
         What the results belong to.
-    got, want
-        The candidate's tensors, which must be of ``dtype``, and the reference's.
-    own_loss
-        Error of the reference itself in fp32, by tensor; absent: 0.
-    quantity
-        The row of the table of tolerances; None: by the tensor's name.
+    want, got
+        The reference's outcome, and the candidate's.
+    policy
+        The tolerances.
+    mode
+        What results say of how the candidate was run.
     """
-    results = []
-    for name in [*want, *(name for name in got if name not in want)]:
-        of = quantity or quantity_of(name)
-        loss = (own_loss or {}).get(name, 0.0)
-        blank = TensorResult(case, name, of, dtype, tolerance(of, dtype).bound(loss), loss)
-        results.append(_compared(blank, got.get(name), want.get(name)))
-    return results
-
-
-def own_losses(single: Mapping[str, NDArray[Any]], double: Mapping[str, NDArray[Any]]) -> dict[str, float]:
-    """Tell what the reference loses in fp32: its relative error by tensor, 0 where that is not finite.
-
-    0 is the strict choice: a reference that overflows in fp32 excuses nothing.
-    """
-    losses = {name: relative_error(single[name], double[name]) for name in double}
-    return {name: loss if math.isfinite(loss) else 0.0 for name, loss in losses.items()}
-
-
-def compare_case(
-    candidate: Runner, reference: Runner, case: Case, dtypes: Sequence[DType] = ("float64", "float32")
-) -> list[TensorResult]:
-    """Run a case on both sides, over the whole sequence and step by step, and compare every tensor.
-
-    An exception of the candidate is a failed result that carries its message; one of the reference is raised.
-    """
-    want = {**reference.run(case, "float64"), **reference.run_steps(case, "float64")}
-    single = {**reference.run(case, "float32"), **reference.run_steps(case, "float32")}
-    losses = own_losses(single, want)
-    results = []
-    for dtype in dtypes:
-        try:
-            got = {**candidate.run(case, dtype), **candidate.run_steps(case, dtype)}
-        except Exception as error:  # whatever it is, it is a failure, and the other cases are worth running
-            results.append(_raised(case.name, "value", dtype, error))
-        else:
-            results += compare_tensors(case.name, got, want, dtype, losses)
-    return results
-
-
-@dataclass(frozen=True)
-class Trajectory:
-    """Both sides of a training run: what was compared, and the losses."""
-
-    problem: str
-    results: list[TensorResult]
-    losses: dict[str, list[float]]
-
-
-def compare_training(
-    candidate: Runner, reference: Runner, problem: Problem, quantity: Quantity
-) -> Trajectory:
-    """Train both sides in fp64 from the same start; compare the loss and every parameter at every step."""
-    results: list[TensorResult] = []
-    losses: dict[str, list[float]] = {candidate.name: [], reference.name: []}
-    got_steps: Iterator[Any] = iter(candidate.train(problem, "float64"))
-    for number, want in enumerate(reference.train(problem, "float64"), start=1):
-        try:
-            got = next(got_steps)
-        except Exception as error:  # as in compare_case; StopIteration, too few steps, is one too
-            results.append(_raised(problem.name, quantity, "float64", error, f"step {number}"))
-            break
-        losses[candidate.name].append(got.loss)
-        losses[reference.name].append(want.loss)
-        prefix = f"step {number}: "
-        at_start = number == 1  # no optimizer step has been taken when the first loss is computed
-        results += compare_tensors(
-            problem.name,
-            {f"{prefix}loss": np.asarray(got.loss)},
-            {f"{prefix}loss": np.asarray(want.loss)},
-            "float64",
-            quantity="loss" if at_start else quantity,
-        )
-        results += compare_tensors(
-            problem.name,
-            _prefixed(prefix, got.params),
-            _prefixed(prefix, want.params),
-            "float64",
-            quantity=quantity,
-        )
-    return Trajectory(problem.name, results, losses)
-
-
-def _compared(blank: TensorResult, got: NDArray[Any] | None, want: NDArray[Any] | None) -> TensorResult:
-    if got is None:
-        return replace(blank, problem="missing")
-    if want is None:
-        return replace(blank, problem=f"unexpected, of shape {got.shape}")
-    if got.dtype != np.dtype(blank.dtype):
-        return replace(blank, problem=f"dtype {got.dtype}, must be {blank.dtype}")
-    if got.shape != want.shape:
-        return replace(blank, problem=f"shape {got.shape}, must be {want.shape}")
-    if want.size == 0:
-        return replace(blank, error=0.0, max_abs=0.0)
-    index = worst_index(got, want)
-    at = (float(got[index]), float(want[index]))
-    max_abs = abs(at[0] - at[1])
-    return replace(
-        blank,
-        error=relative_error(got, want),
-        max_abs=max_abs if math.isfinite(max_abs) else math.inf,
-        index=index,
-        got=at[0],
-        want=at[1],
+    alone = set(want.intermediates) ^ set(got.intermediates)
+    stages = recorded(want.stages, [name for name in want.forward if name not in alone])
+    yield from _compared(
+        forward_order(stages, _both(want.forward, got.forward, alone)),
+        want.forward,
+        got.forward,
+        _Blank(case, got.dtype, mode, "forward", 0, policy, want.own_losses),
     )
+    yield from _compared(
+        backward_order(stages, _both(want.backward, got.backward, alone)),
+        want.backward,
+        got.backward,
+        _Blank(case, got.dtype, mode, "backward", 0, policy, want.own_losses),
+    )
+    for step, (of_want, of_got) in enumerate(zip_longest(want.steps, got.steps), start=1):
+        blank = _Blank(case, got.dtype, mode, "step", step, policy, {})
+        if of_want is None or of_got is None:
+            which = "missing" if of_got is None else "unexpected"
+            yield blank.result("every parameter", OPTIMIZER, (), which)
+            return
+        order = [(name, OPTIMIZER) for name in _both(of_want, of_got, set())]
+        yield from _compared(order, of_want, of_got, blank)
 
 
-def _raised(
-    case: str, quantity: Quantity, dtype: DType, error: Exception, tensor: str = "every tensor"
-) -> TensorResult:
-    bound = tolerance(quantity, dtype).bound()
-    return TensorResult(case, tensor, quantity, dtype, bound, problem=f"{type(error).__name__}: {error}")
+class _Blank:
+    """What the results of one phase share."""
+
+    def __init__(
+        self,
+        case: str,
+        dtype: DType,
+        mode: Mode,
+        phase: Phase,
+        step: int,
+        policy: Policy,
+        own_losses: Mapping[str, float],
+    ) -> None:
+        self.case, self.dtype, self.mode, self.phase, self.step = case, dtype, mode, phase, step
+        self.policy, self.own_losses = policy, own_losses
+
+    def result(
+        self, name: str, stage: str, shape: tuple[int, ...], problem: str | None = None
+    ) -> TensorResult:
+        """Return the result of a tensor that hasn't been measured yet."""
+        tensor = f"{GRAD}{name}" if self.phase == "backward" else name
+        # Before the first optimizer step the loss is one of the models alone.
+        stepped = self.phase == "step" and not (name == "loss" and self.step == 1)
+        quantity = "optimizer step" if stepped else quantity_of(tensor)
+        tolerance = self.policy.find(tensor, quantity, self.dtype)
+        own_loss = self.own_losses.get(tensor, 0.0)
+        if tolerance is None and problem is None:
+            problem = f"no tolerance is for it ({quantity} in {self.dtype})"
+        return TensorResult(
+            self.case,
+            self.dtype,
+            self.mode,
+            self.phase,
+            self.step,
+            tensor,
+            stage,
+            quantity,
+            None if tolerance is None else tolerance.bound(own_loss),
+            own_loss,
+            problem=problem,
+            shape=shape,
+        )
 
 
-def _prefixed(prefix: str, params: Results) -> Results:
-    return {prefix + name: value for name, value in params.items()}
+def _both(want: Arrays, got: Arrays, without: Collection[str]) -> list[str]:
+    """Names of either, those of ``want`` in its order first."""
+    return [name for name in dict.fromkeys([*want, *got]) if name not in without]
+
+
+def _compared(
+    order: Sequence[tuple[str, str]], want: Arrays, got: Arrays, blank: _Blank
+) -> Iterator[TensorResult]:
+    for name, stage in order:
+        of_want, of_got = want.get(name), got.get(name)
+        problem = _problem(name, blank.dtype, of_want, of_got)
+        shape = () if of_want is None else of_want.shape
+        result = blank.result(name, stage, shape, problem)
+        if problem is None and of_want is not None and of_got is not None:
+            result = replace(result, difference=difference(of_got, of_want, result.bound or 0.0))
+        yield result
+
+
+def _problem(name: str, dtype: DType, want: Array | None, got: Array | None) -> str | None:
+    if want is None:
+        return f"unexpected, of shape {got.shape}" if got is not None else "missing"
+    if got is None:
+        return "missing"
+    if name != "loss" and got.dtype != np.dtype(dtype):
+        return f"dtype {got.dtype}, must be {dtype}"
+    if got.shape != want.shape:
+        return f"shape {got.shape}, must be {want.shape}"
+    return None

@@ -1,25 +1,31 @@
-"""The one table of tolerances, ``tolerances.json``, and the one measure that they bound.
+"""The one table of tolerances, ``tolerances.json``, and policies like it.
 
-Tests in Python and Rust and the parity command all look bounds up in that table; nothing else in the project
+Tests in Python and Rust and the parity commands all look bounds up in that table; nothing else in the project
 holds one.
 
-The yardstick is always the twin's plain recurrence in fp64. What that recurrence itself loses when it is run
-in fp32 is a tensor's *own loss*: a tensor that nearly cancels has a large one, and no implementation can do
-better than a small multiple of it: twice it in fp32, four times it in fp64 after scaling by the ratio of the
-two precisions, 2**-29.
+The yardstick is always the reference in fp64. What the reference itself loses when it is run in fp32 is a
+tensor's *own loss*, its noise floor: a tensor that nearly cancels has a large one, and no implementation can
+do better than a small multiple of it: twice it in fp32, four times it in fp64 after scaling by the ratio of
+the two precisions, 2**-29.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, fields
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
+from mamba2_bridge.exceptions import ConfigError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from collections.abc import Sequence
+
+    from typing_extensions import Self
+
+    from mamba2_bridge.parity.cases import DType
 
 Quantity = Literal[
     "value",
@@ -31,15 +37,20 @@ Quantity = Literal[
     "finite difference",
     "forecast",
 ]
-DType = Literal["float32", "float64"]
+QUANTITIES: tuple[str, ...] = Quantity.__args__  # type: ignore[attr-defined]
+DTYPES = ("float32", "float64")
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """A bound on `relative_error`.
+    """A bound on `relative_error`, and what it is for.
 
     Attributes
     ----------
+    tensor
+        Pattern of the tensor's name, as in a shell: ``*`` and ``?``.
+    dtype, quantity
+        What it is for; ``*``: any.
     flat
         The bound for a tensor that does not cancel.
     per_own_loss
@@ -48,74 +59,98 @@ class Tolerance:
         Why the bound is what it is.
     """
 
+    quantity: str
+    dtype: str
     flat: float
     per_own_loss: float
     reason: str
+    tensor: str = "*"
 
     def bound(self, own_loss: float = 0.0) -> float:
-        """Bound for a tensor that the plain recurrence in fp32 gets wrong by ``own_loss``."""
+        """Bound for a tensor that the reference in fp32 gets wrong by ``own_loss``."""
         return max(self.flat, self.per_own_loss * own_loss)
 
-
-def _read_table() -> dict[tuple[str, str], Tolerance]:
-    table = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
-    return {
-        (quantity, dtype): Tolerance(**row) for quantity, rows in table.items() for dtype, row in rows.items()
-    }
-
-
-TOLERANCES = _read_table()
+    def fits(self, tensor: str, quantity: str, dtype: str) -> bool:
+        """Whether it is for this tensor."""
+        return (
+            self.quantity in ("*", quantity)
+            and self.dtype in ("*", dtype)
+            and fnmatchcase(tensor, self.tensor)
+        )
 
 
-def tolerance(quantity: Quantity, dtype: DType) -> Tolerance:
-    """Look a tolerance up; a pair that the table does not have is a KeyError, never a default."""
-    try:
-        return TOLERANCES[quantity, dtype]
-    except KeyError:
-        raise KeyError(
-            f"no tolerance for {quantity!r} in {dtype!r}; the table has {list(TOLERANCES)}"
-        ) from None
+@dataclass(frozen=True)
+class Policy:
+    """Tolerances in order: the first that fits a tensor is its own, and a tensor that none fits fails."""
+
+    tolerances: Sequence[Tolerance]
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read a policy: a JSON list of objects with the attributes of `Tolerance`.
+
+        Raises
+        ------
+        ConfigError
+            If it is no such list, naming the entry and what is wrong with it.
+        """
+        try:
+            rows = json.loads(path.read_text(encoding="utf-8"))
+        except (ValueError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path}: no JSON: {error}") from error
+        if not isinstance(rows, list):
+            raise ConfigError(f"{path}: must be a list of tolerances, got {type(rows).__name__}")
+        return cls([_tolerance(row, f"{path}: tolerance {i}") for i, row in enumerate(rows)])
+
+    def find(self, tensor: str, quantity: str, dtype: str) -> Tolerance | None:
+        """Return the first that fits."""
+        fitting = (row for row in self.tolerances if row.fits(tensor, quantity, dtype))
+        return next(fitting, None)
+
+    def before(self, other: Policy) -> Policy:
+        """Put these tolerances before those of another policy."""
+        return Policy([*self.tolerances, *other.tolerances])
+
+
+def _tolerance(row: Any, where: str) -> Tolerance:
+    if not isinstance(row, dict):
+        raise ConfigError(f"{where}: must be an object, got {row!r}")
+    known = {field.name for field in fields(Tolerance)}
+    if unknown := sorted(row.keys() - known):
+        raise ConfigError(f"{where}: unknown {', '.join(unknown)}; there are {', '.join(sorted(known))}")
+    if missing := sorted(known - row.keys() - {"tensor"}):
+        raise ConfigError(f"{where}: {', '.join(missing)} missing")
+    for name, allowed in {"quantity": ("*", *QUANTITIES), "dtype": ("*", *DTYPES)}.items():
+        if row[name] not in allowed:
+            raise ConfigError(f"{where}: {name} must be one of {', '.join(allowed)}, got {row[name]!r}")
+    for name in ("flat", "per_own_loss"):
+        value = row[name]
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not (number and 0 <= value < math.inf):
+            raise ConfigError(f"{where}: {name} must be a finite number, at least 0, got {value!r}")
+    for name in ("reason", "tensor"):
+        if not (isinstance(row.get(name, "*"), str) and row.get(name, "*").strip()):
+            raise ConfigError(f"{where}: {name} must be a text that is not empty, got {row[name]!r}")
+    return Tolerance(**row)
+
+
+DEFAULT = Policy.read(Path(__file__).with_suffix(".json"))
+"""The project's own."""
+
+
+def tolerance(quantity: Quantity, dtype: DType, tensor: str = "") -> Tolerance:
+    """Look a tolerance of the project up; what the table does not have is a KeyError, never a default."""
+    found = DEFAULT.find(tensor, quantity, dtype)
+    if found is None:
+        pairs = [(row.quantity, row.dtype) for row in DEFAULT.tolerances]
+        raise KeyError(f"no tolerance for {quantity!r} in {dtype!r}; the table has {pairs}")
+    return found
 
 
 def quantity_of(result: str) -> Quantity:
-    """Tell which quantity a result's name stands for: a gradient, a final state, or else a value."""
+    """Tell which quantity a result's name stands for: a gradient, a loss, a state, or else a value."""
     if result.startswith("grad."):
         return "grad"
+    if result == "loss":
+        return "loss"
     return "state" if result == "final" or result.endswith("_state") else "value"
-
-
-def relative_error(got: NDArray[Any], want: NDArray[Any]) -> float:
-    """``max|got - want| / max|want|`` over a tensor, in fp64.
-
-    0 for equal tensors, empty and all-zero ones among them; infinite where ``want`` is all zero and ``got``
-    is not, and where either holds a NaN or an infinity: neither belongs in a comparison of numbers.
-
-    Raises
-    ------
-    ValueError
-        Shapes that differ: there is no broadcasting here.
-    """
-    if got.shape != want.shape:
-        raise ValueError(f"shapes differ: got {got.shape}, want {want.shape}")
-    if want.size == 0:
-        return 0.0
-    got, want = got.astype(np.float64), want.astype(np.float64)
-    if not (np.isfinite(got).all() and np.isfinite(want).all()):
-        return np.inf
-    error = float(np.abs(got - want).max())
-    scale = float(np.abs(want).max())
-    if error == 0.0:
-        return 0.0
-    return error / scale if scale > 0.0 else np.inf
-
-
-def worst_index(got: NDArray[Any], want: NDArray[Any]) -> tuple[int, ...]:
-    """Index of the element that differs most; of the first that is not finite, where there is one."""
-    if want.size == 0:
-        return ()
-    finite = np.isfinite(got) & np.isfinite(want)
-    if finite.all():
-        distance = np.abs(got.astype(np.float64) - want.astype(np.float64))
-    else:
-        distance = (~finite).astype(np.float64)
-    return tuple(int(i) for i in np.unravel_index(int(distance.argmax()), want.shape))

@@ -1,4 +1,4 @@
-"""Training to compare: ten steps on noise, twenty on real data, and then the native model by itself."""
+"""Training on real data: to compare, and then the native model by itself."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mamba2_bridge import datasets, training
-from mamba2_bridge.parity.cases import draw_parameters, generator
-from mamba2_bridge.parity.runners import AdamW, Batch, Forecaster, Problem
+from mamba2_bridge.parity.cases import AdamW, Batch, Case
+from mamba2_bridge.parity.mamba2_cases import draw_forecaster, exact, generator
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,22 +20,13 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 _WEEKS = 52  # of history that the forecaster sees
-_SIZES: dict[str, Any] = {
+_CONFIG: dict[str, Any] = {
     "d_model": 16, "d_state": 8, "d_conv": 4, "expand": 2, "headdim": 8, "ngroups": 1, "chunk_size": 16,
+    "n_layer": 2, "d_input": 1, "d_output": 1,
 }  # fmt: skip
 
 
-def noise_problem(seed: int = 0, steps: int = 10) -> Problem:
-    """Fit one mixer to noise, with a weight decay large enough to show what it falls on."""
-    rng = generator(seed, "noise")
-    config = {**_SIZES, "ngroups": 2, "bias": True, "D_has_hdim": True}
-    shape = (2, 24, config["d_model"])
-    batches = [Batch(rng.standard_normal(shape), rng.standard_normal(shape)) for _ in range(steps)]
-    settings = AdamW(lr=1e-3, weight_decay=0.1)
-    return Problem("AdamW on noise", config, None, draw_parameters(rng, config), batches, settings)
-
-
-def co2_problem(seed: int = 0, steps: int = 20, batch: int = 16) -> Problem:
+def co2_case(seed: int = 0, steps: int = 20, batch: int = 16) -> Case:
     """Predict the next week's CO2 at Mauna Loa from the year before it.
 
     Missing weeks are interpolated. Each window is shifted by its last value and scaled by its own spread, so
@@ -47,26 +38,7 @@ def co2_problem(seed: int = 0, steps: int = 20, batch: int = 16) -> Problem:
     batches = [
         _windows(series, rng.integers(0, int(0.7 * len(series)) - _WEEKS, batch)) for _ in range(steps)
     ]
-    sizes = Forecaster(d_input=1, d_output=1, n_layer=2)
-    params = draw_forecaster(rng, _SIZES, sizes)
-    return Problem("CO2 forecaster", _SIZES, sizes, params, batches, AdamW(lr=1e-3))
-
-
-def draw_forecaster(rng: np.random.Generator, config: dict[str, Any], sizes: Forecaster) -> dict[str, Array]:
-    """Draw every parameter of a forecaster, those of its mixers as `draw_parameters` does."""
-    d_model = config["d_model"]
-    params = {
-        "encoder.weight": rng.standard_normal((d_model, sizes.d_input)) / np.sqrt(sizes.d_input),
-        "encoder.bias": 0.1 * rng.standard_normal(d_model),
-        "norm_f.weight": 1.0 + 0.1 * rng.standard_normal(d_model),
-        "head.weight": rng.standard_normal((sizes.d_output, d_model)) / np.sqrt(d_model),
-        "head.bias": 0.1 * rng.standard_normal(sizes.d_output),
-    }
-    for i in range(sizes.n_layer):
-        params[f"layers.{i}.norm.weight"] = 1.0 + 0.1 * rng.standard_normal(d_model)
-        mixer = draw_parameters(rng, config)
-        params |= {f"layers.{i}.mixer.{name}": value for name, value in mixer.items()}
-    return params
+    return Case("CO2 forecaster", draw_forecaster(rng, _CONFIG), batches, _CONFIG, AdamW(lr=1e-3))
 
 
 def train_forecaster(
@@ -102,4 +74,4 @@ def _windows(series: Array, starts: Array) -> Batch:
     rows = series[starts[:, None] + np.arange(_WEEKS + 1)]  # (batch, weeks + 1)
     history = rows[:, :-1]
     scaled = (rows - history[:, -1:]) / history.std(axis=1, keepdims=True)
-    return Batch(scaled[:, :-1, None], scaled[:, -1:])
+    return Batch({"x": exact(scaled[:, :-1, None])}, target=exact(scaled[:, -1:]))

@@ -27,6 +27,7 @@ from mamba2_bridge.torch.reference.forecaster import Block, Mamba2Forecaster
 from mamba2_bridge.torch.reference.mixer import Mamba2, Scan, State
 from mamba2_bridge.torch.reference.norm import GatedRMSNorm, RMSNorm
 from mamba2_bridge.torch.reference.scan import segment_sums, ssd_chunked, ssd_recurrence
+from mamba2_bridge.torch.reference.tap import Tap, Tapped, set_tap
 
 __all__ = [
     "Block",
@@ -36,7 +37,10 @@ __all__ = [
     "RMSNorm",
     "Scan",
     "State",
+    "Tap",
+    "Tapped",
     "segment_sums",
+    "set_tap",
     "ssd_chunked",
     "ssd_recurrence",
 ]

@@ -8,12 +8,13 @@ from torch import Tensor, nn
 
 from mamba2_bridge.torch.reference.mixer import Mamba2, State
 from mamba2_bridge.torch.reference.norm import RMSNorm
+from mamba2_bridge.torch.reference.tap import Tapped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-class Block(nn.Module):
+class Block(Tapped):
     """``r + mixer(norm(r))`` (state-spaces' ``Block`` without its second branch)."""
 
     def __init__(self, **mixer: Any) -> None:
@@ -24,11 +25,11 @@ class Block(nn.Module):
 
     def forward(self, r: Tensor, state: State | None) -> tuple[Tensor, State]:
         """Add the mixer's output to ``r`` (batch, seqlen, d_model); the mixer's state goes in and out."""
-        out, state = self.mixer(self.norm(r), state, return_state=True)
-        return r + out, state
+        out, state = self.mixer(self.tap("norm", self.norm(r)), state, return_state=True)
+        return self.tap("", r + out), state
 
 
-class Mamba2Forecaster(nn.Module):
+class Mamba2Forecaster(Tapped):
     """Sequence in, prediction from the last timestep out: (batch, seqlen, d_input) -> (batch, d_output).
 
     Parameters
@@ -102,12 +103,13 @@ class Mamba2Forecaster(nn.Module):
             raise ValueError(
                 f"states must hold one state for each of {len(self.layers)} layers, got {len(states)}"
             )
-        r = self.encoder(x)  # (b, l, d_model)
+        r = self.tap("encoder", self.encoder(x))  # (b, l, d_model)
         final_states: list[State] = []
         for i, layer in enumerate(self.layers):
             r, state = layer(r, None if states is None else states[i])
             final_states.append(state)
-        out: Tensor = self.head(self.norm_f(r[:, -1]))
+        last = self.tap("norm_f", self.norm_f(r[:, -1]))
+        out = self.tap("head", self.head(last))
         return (out, final_states) if return_states else out
 
     def init_states(self, batch: int) -> list[State]:

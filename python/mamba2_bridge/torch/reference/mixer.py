@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from mamba2_bridge.torch.reference.norm import GatedRMSNorm
 from mamba2_bridge.torch.reference.scan import ssd_chunked, ssd_recurrence
+from mamba2_bridge.torch.reference.tap import Tapped
 
 Scan = Literal["recurrence", "chunked"]
 
@@ -31,7 +32,7 @@ class State(NamedTuple):
     ssm_state: Tensor
 
 
-class Mamba2(nn.Module):
+class Mamba2(Tapped):
     """One mixer, (batch, seqlen, d_model) -> (batch, seqlen, d_model); state-spaces' ``Mamba2``.
 
     Parameters
@@ -183,10 +184,14 @@ class Mamba2(nn.Module):
         zxbcdt = self.in_proj(u)  # (b, l, d_in_proj)
         widths = [self.d_mlp, self.d_mlp, self.d_ssm, self.conv_dim, self.nheads]
         z0, x0, z, xBC, dt = torch.split(zxbcdt, widths, dim=-1)
+        if self.d_mlp > 0:
+            z0, x0 = self.tap("in_proj.mlp", torch.cat([z0, x0], dim=-1)).chunk(2, dim=-1)
+        z, xBC, dt = self.tap("in_proj.z", z), self.tap("in_proj.xBC", xBC), self.tap("in_proj.dt", dt)
         xBC, conv_state = self._convolve(xBC, state.conv_state)
+        xBC = self.tap("conv", xBC)
         d_bc = self.ngroups * self.d_state
         x, B, C = torch.split(xBC, [self.d_ssm, d_bc, d_bc], dim=-1)
-        dt = _clamp(F.softplus(dt + self.dt_bias), *self.dt_limit)  # (b, l, h)
+        dt = self.tap("dt", self._step_size(dt))  # (b, l, h)
         y, ssm_state = self._scan(
             x.reshape(batch, seqlen, self.nheads, self.headdim),
             dt,
@@ -196,11 +201,11 @@ class Mamba2(nn.Module):
             self.D.view(self.nheads, self.headdim) if self.D_has_hdim else self.D,
             state.ssm_state,
         )
-        y = y.flatten(-2)  # (b, l, d_ssm)
-        y = y * F.silu(z) if self.norm is None else self.norm(y, z)
+        y = self.tap("scan", y.flatten(-2))  # (b, l, d_ssm)
+        y = self.tap("norm", y * F.silu(z) if self.norm is None else self.norm(y, z))
         if self.d_mlp > 0:
-            y = torch.cat([F.silu(z0) * x0, y], dim=-1)  # (b, l, d_inner)
-        out: Tensor = self.out_proj(y)
+            y = torch.cat([self.tap("mlp", F.silu(z0) * x0), y], dim=-1)  # (b, l, d_inner)
+        out = self.tap("out_proj", self.out_proj(y))
         return (out, State(conv_state, ssm_state)) if return_state else out
 
     def step(self, u_t: Tensor, state: State) -> tuple[Tensor, State]:
@@ -222,6 +227,10 @@ class Mamba2(nn.Module):
         if self.conv1d.bias is not None:
             y = y + self.conv1d.bias.unsqueeze(-1)
         return F.silu(y).transpose(1, 2), columns[..., seqlen:]
+
+    def _step_size(self, dt: Tensor) -> Tensor:
+        """Bias, softplus and clamp, (b, l, h)."""
+        return _clamp(F.softplus(dt + self.dt_bias), *self.dt_limit)
 
     def _scan(
         self, x: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor, state: Tensor

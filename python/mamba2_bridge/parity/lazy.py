@@ -1,0 +1,37 @@
+"""Arrays that are made when they are read: nothing large is held longer than it is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from numpy.typing import NDArray
+
+
+class LazyArrays(Mapping[str, "NDArray[Any]"]):
+    """A mapping of names to what makes their arrays.
+
+    Parameters
+    ----------
+    makers
+        Called at every read.
+    """
+
+    def __init__(self, makers: Mapping[str, Callable[[], NDArray[Any]]]) -> None:
+        self._makers = makers
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        """Make an array."""
+        return self._makers[name]()
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names."""
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        """Give the number of names."""
+        return len(self._makers)
+
+    def __contains__(self, name: object) -> bool:
+        """Tell whether there is such a name, without making its array."""
+        return name in self._makers

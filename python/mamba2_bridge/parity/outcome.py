@@ -1,0 +1,134 @@
+"""What a side makes of a case: computed by a runner, or read from an artifact."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mamba2_bridge.parity.cases import cast
+from mamba2_bridge.parity.measures import relative_error
+from mamba2_bridge.parity.runner import Feed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from mamba2_bridge.parity.cases import Arrays, Batch, Case, DType
+    from mamba2_bridge.parity.runner import Runner
+    from mamba2_bridge.parity.stages import Stage
+
+GRAD = "grad."
+"""What names of gradients start with in reports."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a side made of a case.
+
+    Attributes
+    ----------
+    name
+        The side's.
+    dtype
+        Of every array but losses and ids.
+    forward
+        Intermediate tensors, outputs and loss, in forward order.
+    backward
+        Gradients by the names of what they are to.
+    steps
+        What each optimizer step left, and the loss it started from; made when it is asked for, once.
+    intermediates
+        Names of the tensors in `forward` that lie between inputs and outputs.
+    stages
+        What makes and takes what.
+    own_losses
+        What the side loses in fp32, by name, gradients' after ``grad.``.
+    """
+
+    name: str
+    dtype: DType
+    forward: Arrays
+    backward: Arrays
+    steps: Iterable[Arrays] = ()
+    intermediates: Sequence[str] = ()
+    stages: Sequence[Stage] = ()
+    own_losses: Mapping[str, float] = field(default_factory=dict)
+
+
+def outcome_of(runner: Runner, case: Case, dtype: DType, feed: Feed | None = None) -> Outcome:
+    """Load a case and run it, see `run`."""
+    runner.load(case, dtype)
+    return run(runner, case, dtype, feed)
+
+
+def run(runner: Runner, case: Case, dtype: DType, feed: Feed | None = None) -> Outcome:
+    """Run a case that was loaded in ``dtype``: forward and backward at once, optimizer steps when asked for."""
+    case = case.astype(dtype)
+    if feed is not None:
+        feed = Feed(cast(feed.values, dtype), cast(feed.gradients, dtype))
+    forward = runner.forward(case.batch, feed)
+    backward = {} if case.by_token else runner.backward()
+    steps = _steps(runner, case, forward) if case.optimizer is not None and feed is None else ()
+    stages = runner.stages(list(forward))
+    return Outcome(runner.name, dtype, forward, backward, steps, tuple(runner.intermediates), stages)
+
+
+def _steps(runner: Runner, case: Case, first: Arrays) -> Iterator[Arrays]:
+    """Take a step after each batch; the first has been through forward and backward already."""
+    forward = first
+    for number, batch in enumerate(case.batches):
+        if number > 0:
+            forward = runner.forward(batch)
+            runner.backward()
+        loss = {"loss": forward["loss"]} if "loss" in forward else {}
+        yield {**loss, **runner.step()}
+
+
+def held(outcome: Outcome) -> Outcome:
+    """Read every array now, so that the runner may go on to something else."""
+    return replace(
+        outcome, forward=dict(outcome.forward), backward=dict(outcome.backward), steps=list(outcome.steps)
+    )
+
+
+DRAWS = 3
+"""Runs that tell what fp32 loses. Of one alone, a lucky one would pass for the tensor's condition."""
+
+
+def own_losses(runner: Runner, case: Case, feed: Feed | None = None, draws: int = DRAWS) -> dict[str, float]:
+    """Tell what a runner loses in fp32: each tensor's relative error, the worst of some draws of its roundings.
+
+    The draws differ in the scale of the inputs, by so little that what cancels still cancels. Where fp32
+    isn't finite the loss is 0, the strict choice: a reference that overflows excuses nothing.
+    """
+    losses: dict[str, float] = {}
+    once = replace(case, optimizer=None)
+    for draw in range(draws):
+        scaled = replace(once, batches=[_scaled(case.batch, 1 + draw / 2**18)])
+        double = held(outcome_of(runner, scaled, "float64", feed))
+        single = outcome_of(runner, scaled, "float32", feed)
+        for prefix, of_double, of_single in (
+            ("", double.forward, single.forward),
+            (GRAD, double.backward, single.backward),
+        ):
+            for name, want in of_double.items():
+                got = of_single.get(name)
+                same = got is not None and got.shape == want.shape
+                loss = relative_error(got, want) if same and got is not None else 0.0
+                losses[prefix + name] = max(
+                    losses.get(prefix + name, 0.0), loss if math.isfinite(loss) else 0.0
+                )
+    return losses
+
+
+def _scaled(batch: Batch, factor: float) -> Batch:
+    """Scale floating point inputs; they stay exact in fp32."""
+    inputs = {
+        name: (array * factor).astype(np.float32).astype(array.dtype)
+        if np.issubdtype(array.dtype, np.floating)
+        else array
+        for name, array in batch.inputs.items()
+    }
+    return replace(batch, inputs=inputs)

@@ -1,0 +1,117 @@
+"""How a side computes: the one class to write for a model of any framework.
+
+docs/parity.md shows one written for a model of one's own.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from mamba2_bridge.parity.stages import PARAM, Stage, in_order
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mamba2_bridge.parity.cases import Array, Arrays, Batch, Case, DType
+
+
+@dataclass(frozen=True)
+class Feed:
+    """What intermediate tensors are replaced by, so that each stage starts from given inputs.
+
+    Attributes
+    ----------
+    values
+        What goes on in forward in place of what the stage before has made.
+    gradients
+        What goes back in backward in place of what has arrived.
+    """
+
+    values: Arrays = field(default_factory=dict)
+    gradients: Arrays = field(default_factory=dict)
+
+
+class Runner(ABC):
+    """A side of the comparison: `load`, then for each batch `forward`, `backward` and `step`.
+
+    Whatever a method returns is a mapping of names to arrays of the case's dtype, which may make an array only
+    when it is read. What is not there is left out, never made zero.
+    """
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """What reports call it."""
+
+    @abstractmethod
+    def load(self, case: Case, dtype: DType) -> None:
+        """Build the model in ``dtype``, with exactly the case's parameters.
+
+        Parameters
+        ----------
+        case
+            In fp64; `Case.astype` gives it in ``dtype``.
+        dtype
+            Of the model.
+        """
+
+    @abstractmethod
+    def forward(self, batch: Batch, feed: Feed | None = None) -> Arrays:
+        """Compute everything from inputs to outputs.
+
+        Parameters
+        ----------
+        batch
+            In the model's dtype.
+        feed
+            Replacements for some of `intermediates`; what is returned under those names is still what was made.
+
+        Returns
+        -------
+        Mapping
+            Intermediate tensors and outputs by name, in forward order; with a target ``loss``, a scalar in
+            fp64, too.
+        """
+
+    @abstractmethod
+    def backward(self) -> Arrays:
+        """Go back from the last `forward`.
+
+        Returns
+        -------
+        Mapping
+            Gradients by the names of inputs, of intermediate tensors, and of parameters after ``param.``.
+        """
+
+    def step(self) -> Arrays:
+        """Take an optimizer step with the gradients of the last `backward`.
+
+        Returns
+        -------
+        Mapping
+            Every parameter after ``param.``, and what of AdamW's moments can be had, after ``exp_avg.`` and
+            ``exp_avg_sq.``.
+        """
+        raise NotImplementedError(f"{self.name} takes no optimizer steps")
+
+    @property
+    def intermediates(self) -> Sequence[str]:
+        """Names of the tensors between inputs and outputs that the last `forward` gave."""
+        return ()
+
+    @property
+    def feeds(self) -> bool:
+        """Whether `forward` takes a feed."""
+        return False
+
+    def stages(self, names: Sequence[str]) -> Sequence[Stage]:
+        """Tell which stage makes and takes which tensor.
+
+        Parameters
+        ----------
+        names
+            What `forward` gave, in its order.
+        """
+        return in_order(names)

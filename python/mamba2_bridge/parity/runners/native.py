@@ -1,0 +1,186 @@
+"""The native models as a runner, through nothing but the package's public numpy contract."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import mamba2_bridge as mb
+from mamba2_bridge.parity.lazy import LazyArrays
+from mamba2_bridge.parity.runner import PARAM, Feed, Runner
+from mamba2_bridge.parity.stages import mamba2_stages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mamba2_bridge.parity.cases import AdamW, Array, Arrays, Batch, Case, DType
+    from mamba2_bridge.parity.stages import Stage
+
+
+class NativeRunner(Runner):
+    """`mamba2_bridge.Mamba2` and, where the case has ``n_layer``, `Mamba2Forecaster`.
+
+    Parameters
+    ----------
+    kernels
+        ``"auto"``, ``"fused"`` or ``"composed"``. Between a mixer's projections there are tensors to tell of
+        in the composed form only.
+    """
+
+    feeds = True
+
+    def __init__(self, kernels: str = "auto") -> None:
+        self.kernels = kernels
+
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+        return f"native ({self.kernels})"
+
+    def load(self, case: Case, dtype: DType) -> None:
+        """Build the model and load it, as `Runner.load`."""
+        self.case = case
+        self.model = self.build(case, dtype)
+        self.model.load_state_dict(dict(case.astype(dtype).params))
+        self._optimizer: mb.optim.AdamW | None = None
+        self._intermediates: tuple[str, ...] = ()
+
+    def build(self, case: Case, dtype: DType) -> mb.Model[Any]:
+        """Make the mixer, or the forecaster."""
+        options = dict(case.config)
+        sizes = {name: options.pop(name) for name in ("n_layer", "d_input", "d_output") if name in options}
+        mixer = mb.Mamba2Config(**options)
+        if not sizes:
+            return mb.Mamba2(mixer, dtype=dtype, kernels=self.kernels)
+        config = mb.Mamba2ForecasterConfig(mixer=mixer, **sizes)
+        return mb.Mamba2Forecaster(config, dtype=dtype, kernels=self.kernels)
+
+    @property
+    def intermediates(self) -> Sequence[str]:
+        """Names of what the model recorded, as `Runner.intermediates`."""
+        return self._intermediates
+
+    def stages(self, names: Sequence[str]) -> Sequence[Stage]:
+        """Tell the stages of a mixer or forecaster, as `Runner.stages`."""
+        del names
+        return mamba2_stages(self.case.config)
+
+    def forward(self, batch: Batch, feed: Feed | None = None) -> Arrays:
+        """Compute everything from inputs to outputs, as `Runner.forward`."""
+        self._batch = batch
+        x, *given = batch.inputs.values()
+        states = [mb.Mamba2State(*pair) for pair in zip(given[::2], given[1::2], strict=True)]
+        if self.case.by_token:
+            return self._by_token(x, states, feed)
+        self._out = out = self.model.record(x, self._state(states), feed=_feed(feed))
+        self._intermediates = tuple(out.intermediates)
+        made = {name: partial(out.intermediates.__getitem__, name) for name in out.intermediates}
+        finals = [out.state] if isinstance(self.model, mb.Mamba2) else out.states
+        results = {**made, "out": lambda: out.y, **_of_states("final.", self._named(finals))}
+        if batch.target is not None:
+            loss = self._loss = out.mse_loss(batch.target)
+            results["loss"] = lambda: np.asarray(loss.item())
+        return LazyArrays(results)
+
+    def backward(self) -> Arrays:
+        """Go back from the last `forward`, as `Runner.backward`."""
+        batch = self._batch
+        if batch.target is not None:
+            grads = self._loss.backward()
+        else:
+            grads = self._out.backward(self._upstream("out"), self._dstate())
+        self._grads = grads
+        results = {next(iter(batch.inputs)): lambda: grads.input}
+        if grads.state is not None:
+            states = [grads.state] if isinstance(self.model, mb.Mamba2) else grads.state
+            results |= _of_states("init.", self._named(states))
+        results |= {f"{PARAM}{name}": partial(grads.__getitem__, name) for name in grads}
+        of = grads.intermediates
+        return LazyArrays(results | {name: partial(of.__getitem__, name) for name in of})
+
+    def step(self) -> Arrays:
+        """Take a step of the native AdamW, as `Runner.step`."""
+        if self.case.optimizer is None:
+            raise ValueError(f"{self.case.name} has no optimizer")
+        if self._optimizer is None:
+            self._optimizer = self.optimizer(self.case.optimizer)
+        self._optimizer.step(self._grads)
+        results = {f"{PARAM}{name}": value for name, value in self.model.state_dict().items()}
+        moments = self._optimizer.state_dict()
+        return results | {name: value for name, value in moments.items() if name.startswith("exp_avg")}
+
+    def optimizer(self, settings: AdamW) -> mb.optim.AdamW:
+        """Make the optimizer of the loaded model."""
+        return mb.optim.AdamW(
+            self.model,
+            lr=settings.lr,
+            betas=settings.betas,
+            eps=settings.eps,
+            weight_decay=settings.weight_decay,
+            no_decay=[f"*{end}" for end in settings.undecayed],
+        )
+
+    def _by_token(self, u: Array, states: Sequence[mb.Mamba2State], feed: Feed | None) -> Arrays:
+        mixer = self.model
+        if not isinstance(mixer, mb.Mamba2):
+            raise ValueError("only a mixer goes through a case token by token")
+        state = states[0] if states else mixer.init_state(u.shape[0])
+        out = np.empty_like(u)
+        passed: dict[str, list[Array]] = {}
+        for t in range(u.shape[1]):
+            fed = None if feed is None else {name: value[:, t : t + 1] for name, value in feed.values.items()}
+            out[:, t], state, intermediates = mixer.record_step(u[:, t], state, feed=fed)
+            for name, value in intermediates.items():
+                passed.setdefault(name, []).append(value)
+        self._intermediates = tuple(passed)
+        results = {name: np.concatenate(values, axis=1) for name, values in passed.items()}
+        finals = {"final.conv_state": state.conv_state, "final.ssm_state": state.ssm_state}
+        return {**results, "out": out, **finals}
+
+    def _state(self, states: list[mb.Mamba2State]) -> Any:
+        """What the model's forward takes for states."""
+        if not states:
+            return None
+        return states[0] if isinstance(self.model, mb.Mamba2) else states
+
+    def _named(self, states: Sequence[mb.Mamba2State]) -> dict[str, mb.Mamba2State]:
+        if isinstance(self.model, mb.Mamba2):
+            return {"": states[0]}
+        return {f"{i}.": state for i, state in enumerate(states)}
+
+    def _upstream(self, name: str) -> Array:
+        given = self._batch.upstream.get(name)
+        return np.zeros_like(self._out.y) if given is None else given
+
+    def _dstate(self) -> Any:
+        given = {name: value for name, value in self._batch.upstream.items() if name.startswith("final.")}
+        if not given:
+            return None
+        finals = [self._out.state] if isinstance(self.model, mb.Mamba2) else self._out.states
+        states = []
+        for prefix, state in self._named(finals).items():
+            parts = {
+                part: given.get(f"final.{prefix}{part}", np.zeros_like(getattr(state, part)))
+                for part in ("conv_state", "ssm_state")
+            }
+            states.append(mb.Mamba2State(**parts))
+        return self._state(states)
+
+
+def _of_states(prefix: str, states: dict[str, mb.Mamba2State]) -> dict[str, Callable[[], Array]]:
+    return {
+        f"{prefix}{of}{part}": partial(getattr, state, part)
+        for of, state in states.items()
+        for part in ("conv_state", "ssm_state")
+    }
+
+
+def _feed(feed: Feed | None) -> dict[str, Any] | None:
+    if feed is None:
+        return None
+    return {
+        name: (value, feed.gradients[name]) if name in feed.gradients else value
+        for name, value in feed.values.items()
+    }

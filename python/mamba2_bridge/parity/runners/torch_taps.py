@@ -1,0 +1,64 @@
+"""Intermediate tensors of torch's graphs: looked at, and replaced by others, forward and backward."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mamba2_bridge._extras import require
+
+require("torch", "mamba2_bridge.parity.runners")
+
+import torch  # noqa: E402 (only now is it sure to be there)
+from torch import Tensor  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mamba2_bridge.parity.cases import Array
+    from mamba2_bridge.parity.runner import Feed
+
+
+class Taps:
+    """Records the tensors that go through it and the gradients that come back.
+
+    Parameters
+    ----------
+    feed
+        What goes on in their place.
+    """
+
+    def __init__(self, feed: Feed | None = None) -> None:
+        self.values: dict[str, Tensor] = {}
+        self.gradients: dict[str, Tensor] = {}
+        self.anchors: list[Tensor] = []
+        self.fed_values = _tensors({} if feed is None else feed.values)
+        self.fed_gradients = _tensors({} if feed is None else feed.gradients)
+
+    def __call__(self, name: str, tensor: Tensor) -> Tensor:
+        """Record a tensor; return what goes on."""
+        self.values[name] = tensor.detach()
+        if not torch.is_grad_enabled():
+            return self.fed_values.get(name, tensor)
+        # A gradient that is asked for, of an anchor, is one that arrives even where the tensor was cut from the graph.
+        anchor = torch.zeros((), dtype=tensor.dtype, requires_grad=True)
+        self.anchors.append(anchor)
+        passed: Tensor = _Tap.apply(tensor, anchor, name, self)
+        return passed
+
+
+class _Tap(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, anchor: Tensor, name: str, taps: Taps) -> Tensor:  # type: ignore[override]
+        del anchor
+        ctx.name, ctx.taps = name, taps
+        return taps.fed_values[name].clone() if name in taps.fed_values else tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, None, None]:  # type: ignore[override]
+        taps: Taps = ctx.taps
+        taps.gradients[ctx.name] = grad.detach()
+        return taps.fed_gradients.get(ctx.name, grad), None, None, None
+
+
+def _tensors(arrays: Mapping[str, Array]) -> dict[str, Tensor]:
+    return {name: torch.tensor(array) for name, array in arrays.items()}
