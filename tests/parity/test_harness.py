@@ -8,6 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("pandas")
 from click.testing import CliRunner
+from mamba2_bridge.parity.twin import TwinRunner
 
 from mamba2_bridge.cli import parity as command
 from mamba2_bridge.parity import check
@@ -15,7 +16,6 @@ from mamba2_bridge.parity.cases import mixer_cases
 from mamba2_bridge.parity.compare import compare_case, compare_training, own_losses
 from mamba2_bridge.parity.tolerances import quantity_of, tolerance
 from mamba2_bridge.parity.training import co2_problem, noise_problem
-from mamba2_bridge.parity.twin import TwinRunner
 from mamba2_bridge.torch.reference import Mamba2
 
 pytestmark = pytest.mark.torch

@@ -146,10 +146,10 @@ def _attempt(
 def compare_outcomes(
     case: str, want: Outcome, got: Outcome, *, policy: Policy = DEFAULT, mode: Mode = "accumulated"
 ) -> Iterator[TensorResult]:
-    """Compare what two sides made of a case, one tensor after the other, in the order in which they were made.
+    """Compare what two sides made of a case, tensor by tensor, in the order in which they were made.
 
-    Intermediate tensors that only one side tells of are left out; of everything else, what one side lacks is a
-    failure.
+    Intermediate tensors that only one side tells of are left out; of everything else, what one side lacks is
+    a failure.
 
     Parameters
     ----------

@@ -64,7 +64,7 @@ def outcome_of(runner: Runner, case: Case, dtype: DType, feed: Feed | None = Non
 
 
 def run(runner: Runner, case: Case, dtype: DType, feed: Feed | None = None) -> Outcome:
-    """Run a case that was loaded in ``dtype``: forward and backward at once, optimizer steps when asked for."""
+    """Run a case that was loaded in ``dtype``: forward and backward now, steps when they are asked for."""
     case = case.astype(dtype)
     if feed is not None:
         feed = Feed(cast(feed.values, dtype), cast(feed.gradients, dtype))
@@ -98,7 +98,7 @@ DRAWS = 3
 
 
 def own_losses(runner: Runner, case: Case, feed: Feed | None = None, draws: int = DRAWS) -> dict[str, float]:
-    """Tell what a runner loses in fp32: each tensor's relative error, the worst of some draws of its roundings.
+    """Tell what a runner loses in fp32: each tensor's relative error, the worst of some draws.
 
     The draws differ in the scale of the inputs, by so little that what cancels still cancels. Where fp32
     isn't finite the loss is 0, the strict choice: a reference that overflows excuses nothing.

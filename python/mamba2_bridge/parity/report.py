@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from itertools import groupby
@@ -14,6 +13,7 @@ from mamba2_bridge.exceptions import ParityError
 from mamba2_bridge.training.files import write_json
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from mamba2_bridge.parity.cases import DType

@@ -1,4 +1,4 @@
-"""Which stage of a model makes which tensor, and which takes it: what turns a wrong tensor into a wrong stage."""
+"""Which stage of a model makes and takes which tensor: what turns a wrong tensor into a wrong stage."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Stage:
 
 
 def in_order(names: Sequence[str]) -> list[Stage]:
-    """Take each tensor for a stage of its own, which starts from the one before and owns parameters below its name."""
+    """Take each tensor for a stage that starts from the tensor before and owns parameters below its name."""
     stages = []
     before: tuple[str, ...] = ()
     for name in names:

@@ -9,13 +9,15 @@ import numpy as np
 
 import mamba2_bridge as mb
 from mamba2_bridge.parity.lazy import LazyArrays
-from mamba2_bridge.parity.runner import PARAM, Feed, Runner
-from mamba2_bridge.parity.stages import mamba2_stages
+from mamba2_bridge.parity.mamba2_cases import sequence_and_states
+from mamba2_bridge.parity.runner import Runner
+from mamba2_bridge.parity.stages import PARAM, mamba2_stages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mamba2_bridge.parity.cases import AdamW, Array, Arrays, Batch, Case, DType
+    from mamba2_bridge.parity.runner import Feed
     from mamba2_bridge.parity.stages import Stage
 
 
@@ -70,15 +72,19 @@ class NativeRunner(Runner):
     def forward(self, batch: Batch, feed: Feed | None = None) -> Arrays:
         """Compute everything from inputs to outputs, as `Runner.forward`."""
         self._batch = batch
-        x, *given = batch.inputs.values()
-        states = [mb.Mamba2State(*pair) for pair in zip(given[::2], given[1::2], strict=True)]
+        x, given = sequence_and_states(batch.inputs)
+        states = [mb.Mamba2State(*parts) for parts in given]
         if self.case.by_token:
             return self._by_token(x, states, feed)
         self._out = out = self.model.record(x, self._state(states), feed=_feed(feed))
         self._intermediates = tuple(out.intermediates)
         made = {name: partial(out.intermediates.__getitem__, name) for name in out.intermediates}
         finals = [out.state] if isinstance(self.model, mb.Mamba2) else out.states
-        results = {**made, "out": lambda: out.y, **_of_states("final.", self._named(finals))}
+        results: dict[str, Callable[[], Array]] = {
+            **made,
+            "out": lambda: out.y,
+            **_of_states("final.", self._named(finals)),
+        }
         if batch.target is not None:
             loss = self._loss = out.mse_loss(batch.target)
             results["loss"] = lambda: np.asarray(loss.item())
@@ -92,7 +98,7 @@ class NativeRunner(Runner):
         else:
             grads = self._out.backward(self._upstream("out"), self._dstate())
         self._grads = grads
-        results = {next(iter(batch.inputs)): lambda: grads.input}
+        results = {"u" if "u" in batch.inputs else "x": lambda: grads.input}
         if grads.state is not None:
             states = [grads.state] if isinstance(self.model, mb.Mamba2) else grads.state
             results |= _of_states("init.", self._named(states))
@@ -140,7 +146,7 @@ class NativeRunner(Runner):
         return {**results, "out": out, **finals}
 
     def _state(self, states: list[mb.Mamba2State]) -> Any:
-        """What the model's forward takes for states."""
+        """Give states as the model takes them."""
         if not states:
             return None
         return states[0] if isinstance(self.model, mb.Mamba2) else states
