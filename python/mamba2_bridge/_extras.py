@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import importlib
 
-EXTRA_OF = {"pandas": "train", "matplotlib": "train", "torch": "torch"}
+EXTRA_OF = {
+    "pandas": "train",
+    "matplotlib": "train",
+    "torch": "torch",
+    "transformers": "transformers",
+    "hypothesis": "test",
+}
 
 
 def require(module: str, user: str) -> None:

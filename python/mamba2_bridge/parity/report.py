@@ -103,8 +103,13 @@ class ParityReport:
             found += [first for first in firsts if first is not None][:1]
         return found
 
-    def raise_for_failures(self) -> None:
+    def raise_for_failures(self, *, every: bool = False) -> None:
         """Do nothing if all passed.
+
+        Parameters
+        ----------
+        every
+            Whether to name every failure rather than where each case goes wrong first.
 
         Raises
         ------
@@ -116,6 +121,8 @@ class ParityReport:
         if not self.results:
             raise ParityError(f"{self.candidate} against {self.reference}: nothing was compared")
         lines = [f"{result}; look at {result.stage}" for result in self.divergences]
+        if every:
+            lines = [str(result) for result in self.failures]
         raise ParityError(
             f"{self.candidate} against {self.reference}: "
             f"{len(self.failures)} of {len(self.results)} tensors differ\n" + "\n".join(lines)
