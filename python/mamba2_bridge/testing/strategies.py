@@ -12,13 +12,13 @@ import numpy as np  # noqa: E402 (only now is hypothesis sure to be there)
 from hypothesis import strategies as st  # noqa: E402
 
 import mamba2_bridge as mb  # noqa: E402
-from mamba2_bridge.parity.cases import Case  # noqa: E402
+from mamba2_bridge.parity.cases import Case  # noqa: E402, TC001 (hypothesis reads annotations)
 from mamba2_bridge.parity.mamba2_cases import draw_parameters, draw_state, exact, mixer_case  # noqa: E402
 
 
 @st.composite
 def configs(draw: st.DrawFn, largest: int = 6) -> mb.Mamba2Config:
-    """Draw a valid configuration; every option and every kind of size turns up, of d_state up to `largest`."""
+    """Draw a valid configuration; every option and every kind of size turns up, d_state up to `largest`."""
     ngroups = draw(st.integers(1, 3), label="ngroups")
     headdim = draw(st.integers(1, largest - 1), label="headdim")
     d_ssm = ngroups * draw(st.integers(1, 3), label="heads a group") * headdim

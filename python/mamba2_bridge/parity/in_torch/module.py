@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 class ModuleRunner(TorchRunner):
     """A `torch.nn.Module`, looked into by hooks.
 
-    The output of each part that gives one tensor is an intermediate tensor by the part's name; of a part that
-    is called again, with ``#2`` and so on after it. Each is taken for what the one before it leads to, so that
-    in a model that branches a wrong gradient may be put down to a neighbour; a subclass can tell better in
+    The output of each part that gives one tensor is an intermediate tensor by the part's name, and where the
+    part is called again, with ``#2`` and so on after it. Each is taken for what the one before it leads to:
+    in a model that branches, a wrong gradient may be put down to a neighbour. A subclass can tell better in
     `stages`.
 
     Parameters
