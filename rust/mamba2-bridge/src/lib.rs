@@ -4,6 +4,7 @@ mod arrays;
 mod config;
 mod errors;
 mod gradients;
+mod intermediates;
 mod measure;
 mod model;
 mod optim;
@@ -24,6 +25,8 @@ mod _native {
     use crate::config::{ForecasterConfig, MixerConfig};
     #[pymodule_export]
     use crate::gradients::Gradients;
+    #[pymodule_export]
+    use crate::intermediates::Intermediates;
     #[pymodule_export]
     use crate::measure::{gemm_seconds, stage_seconds};
     #[pymodule_export]
