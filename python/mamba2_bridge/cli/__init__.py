@@ -18,6 +18,11 @@ _COMMANDS = {
         "Predict with a trained forecaster; writes a CSV file.",
     ),
     "parity": ("mamba2_bridge.cli.parity", "parity", "Compare the native model with its PyTorch twin."),
+    "doctor": (
+        "mamba2_bridge.cli.doctor",
+        "doctor",
+        "Tell what this installation is made of, and whether it is right.",
+    ),
 }
 
 

@@ -36,7 +36,7 @@ mod _native {
     #[pymodule_export]
     use crate::output::{Loss, Output};
     #[pymodule_export]
-    use crate::runtime::{get_num_threads, set_num_threads};
+    use crate::runtime::{get_num_threads, instruction_set, set_num_threads};
     #[pymodule_export]
     use crate::state::Mamba2State;
 
