@@ -72,9 +72,7 @@ def test_a_run_that_compares_nothing_says_so(pytester):
 def test_another_kind_of_report_is_refused(pytester):
     result = run(pytester, "--parity-report=report.txt")
     assert result.ret == 4
-    result.stderr.fnmatch_lines(
-        ["*--parity-report must be html, json or a path that ends so, got 'report.txt'"]
-    )
+    result.stderr.fnmatch_lines(["*--parity-report must be html, json or a path *, got 'report.txt'"])
 
 
 def test_the_plugin_loads_nothing_until_it_is_used(pytester):

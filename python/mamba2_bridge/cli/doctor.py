@@ -12,7 +12,7 @@ from mamba2_bridge.parity.doctor import examine
 
 @click.command()
 def doctor() -> None:
-    """Tell versions and machine, and compare native models with the torch and transformers that are installed.
+    """Tell versions and machine, and compare native models with the installed torch and transformers.
 
     The text is made to be pasted into a bug report; its last line is a checksum of the others.
 

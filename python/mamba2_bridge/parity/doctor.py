@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import mamba2_bridge as mb
 from mamba2_bridge import _native
-from mamba2_bridge.parity.cases import Case
 from mamba2_bridge.parity.compare import compare
 from mamba2_bridge.parity.mamba2_cases import by_token, mixer_cases
 from mamba2_bridge.parity.native import NativeRunner
@@ -19,6 +18,7 @@ from mamba2_bridge.parity.tolerances import DEFAULT
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from mamba2_bridge.parity.cases import Case
     from mamba2_bridge.parity.report import ParityReport
     from mamba2_bridge.parity.runner import Runner
     from mamba2_bridge.parity.tolerances import Policy
@@ -46,7 +46,7 @@ class Examination:
     passed: bool
 
     def __str__(self) -> str:
-        """Give it as text to be sent: the last line is a checksum of those before, so that no digit is lost."""
+        """Give it as text to be sent; the last line is a checksum of those before."""
         width = max(map(len, self.facts))
         body = [f"{name:{width}}  {value}" for name, value in self.facts.items()]
         text = "\n".join(["mamba2-bridge doctor", "", *body, "", *self.lines])
@@ -80,14 +80,14 @@ def _pairs() -> Iterator[tuple[str, ParityReport | None]]:
     cases = [*mixers, *map(by_token, mixers)]
     yield _compared(NativeRunner("composed"), NativeRunner("fused"), cases)
     try:
-        from mamba2_bridge.parity.in_torch.twin import TwinRunner
+        from mamba2_bridge.parity.in_torch.twin import TwinRunner  # noqa: PLC0415 (may be missing)
     except ModuleNotFoundError as error:
         yield f"twin: not compared, {error}", None
         return
     yield _compared(TwinRunner(), NativeRunner("fused"), cases)
     yield _compared(TwinRunner(), NativeRunner("composed"), cases)
     try:
-        from mamba2_bridge.parity.in_torch.huggingface import POLICY, HuggingFaceRunner
+        from mamba2_bridge.parity.in_torch.huggingface import POLICY, HuggingFaceRunner  # noqa: PLC0415 (may be missing)
     except ModuleNotFoundError as error:
         yield f"transformers: not compared, {error}", None
         return
@@ -103,11 +103,10 @@ def _compared(
         f"{dtype.replace('float', 'fp')} {max(r.error for r in report.results if r.dtype == dtype):.1e}"
         for dtype in ("float64", "float32")
     )
-    verdict = (
-        "agree"
-        if report.passed
-        else f"DIFFER: {report.divergences[0]}; look at {report.divergences[0].stage}"
-    )
+    verdict = "agree"
+    if not report.passed:
+        first = report.divergences[0]
+        verdict = f"DIFFER: {first}; look at {first.stage}"
     return f"{title}: {len(report.results)} tensors, largest errors {errors}, {verdict}", report
 
 

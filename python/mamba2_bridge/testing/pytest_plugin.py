@@ -37,7 +37,7 @@ class Parity:
             Naming case, first wrong tensor, index and both values.
         """
         __tracebackhide__ = True
-        from mamba2_bridge.parity.compare import compare
+        from mamba2_bridge.parity.compare import compare  # noqa: PLC0415
 
         report = compare(reference, candidate, cases, **options)
         self._reports.append((self._test, report))
@@ -60,7 +60,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.getgroup("parity").addoption(
         _OPTION,
         metavar="html|json|PATH",
-        help="write what the fixture `parity` compared: to parity-report.html or .json, or to a path that ends so",
+        help="write what the fixture `parity` compared to parity-report.html or .json, or to a PATH like these",
     )
 
 
@@ -79,7 +79,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if path.suffix == ".json":
         report.write(path)
     else:
-        from mamba2_bridge.parity.html import write_html
+        from mamba2_bridge.parity.html import write_html  # noqa: PLC0415
 
         write_html(report, path)
 
@@ -110,17 +110,17 @@ def _path(config: pytest.Config) -> Path | None:
 
 def _together(reports: list[tuple[str, ParityReport]]) -> ParityReport:
     """Make one report of all; cases get their tests' names where one name was used twice."""
-    from dataclasses import replace
+    from dataclasses import replace  # noqa: PLC0415
 
-    from mamba2_bridge.parity.report import ParityReport
+    from mamba2_bridge.parity.report import ParityReport  # noqa: PLC0415
 
     results, cases = [], []
     for test, report in reports:
         title = f"{test}: {report.candidate}"
         cases += [f"{title}: {case}" for case in report.cases]
         results += [replace(result, case=f"{title}: {result.case}") for result in report.results]
-    sides = [
+    candidate, reference = (
         ", ".join(dict.fromkeys(getattr(report, side) for _, report in reports))
         for side in ("candidate", "reference")
-    ]
-    return ParityReport(*sides, cases, results)
+    )
+    return ParityReport(candidate, reference, cases, results)
