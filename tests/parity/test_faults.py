@@ -76,7 +76,7 @@ healthy = settings(
 @given(case=any_mixer_case())
 def test_a_healthy_pair_never_alarms(kernels, case):
     """PARITY_EXAMPLES asks for more than the usual examples."""
-    compare(TwinRunner(), NativeRunner(kernels), case).raise_for_failures()
+    compare(TwinRunner(), NativeRunner(kernels), case, draws=8).raise_for_failures()
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

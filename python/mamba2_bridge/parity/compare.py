@@ -14,7 +14,7 @@ import numpy as np
 
 from mamba2_bridge.parity.cases import Case
 from mamba2_bridge.parity.measures import difference
-from mamba2_bridge.parity.outcome import GRAD, held, outcome_of, own_losses, run
+from mamba2_bridge.parity.outcome import DRAWS, GRAD, held, outcome_of, own_losses, run
 from mamba2_bridge.parity.report import ParityReport
 from mamba2_bridge.parity.result import TensorResult
 from mamba2_bridge.parity.runner import Feed
@@ -49,6 +49,7 @@ def compare(
     isolated: bool = True,
     policy: Policy = DEFAULT,
     stop_at_first: bool = False,
+    draws: int = DRAWS,
     note: Callable[[str], None] = lambda _: None,
 ) -> ParityReport:
     """Run cases on both sides and compare every tensor.
@@ -73,6 +74,8 @@ def compare(
         The tolerances.
     stop_at_first
         Whether to end at the first tensor that fails.
+    draws
+        Runs that tell what the reference itself loses in fp32; more of them where tensors are few numbers each.
     note
         Called with a line about what comes next.
     """
@@ -80,7 +83,7 @@ def compare(
     results: list[TensorResult] = []
     for case in cases:
         note(case.name)
-        for result in _case(reference, candidate, case, dtypes, isolated, policy):
+        for result in _case(reference, candidate, case, dtypes, isolated, policy, draws):
             results.append(result)
             if stop_at_first and not result.passed:
                 break
@@ -96,8 +99,9 @@ def _case(
     dtypes: Sequence[DType],
     isolated: bool,
     policy: Policy,
+    draws: int,
 ) -> Iterator[TensorResult]:
-    losses = own_losses(reference, case)
+    losses = own_losses(reference, case, draws=draws)
     want = replace(held(outcome_of(reference, case, "float64")), own_losses=losses)
     feed = Feed(
         {name: want.forward[name] for name in want.intermediates},
@@ -117,7 +121,7 @@ def _case(
         if not part.values:
             continue
         if fed_losses is None:
-            fed_losses = own_losses(reference, once, part) if reference.feeds else losses
+            fed_losses = own_losses(reference, once, part, draws) if reference.feeds else losses
         fed_want = replace(want, own_losses=fed_losses, steps=())
         yield from _attempt(candidate, once, dtype, fed_want, part, policy)
 
