@@ -28,6 +28,14 @@ def test_the_readmes_examples_run(block, capsys, tmp_path, monkeypatch):
         assert float(printed[-1][1]) < float(printed[0][1]) / 50
 
 
+def test_the_examples_of_parity_run_and_print_what_they_show(capsys):
+    namespace = {"__name__": "__main__"}
+    for block in python_blocks("docs/parity.md"):
+        exec(compile(block, "docs/parity.md", "exec"), namespace)
+        shown = re.findall(r"^# (.*)$", block, re.MULTILINE)
+        assert capsys.readouterr().out.splitlines() == shown
+
+
 @pytest.mark.parametrize("module", MODULES)
 def test_docstring_examples_run(module):
     result = doctest.testmod(importlib.import_module(module))

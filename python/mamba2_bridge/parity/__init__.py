@@ -1,5 +1,30 @@
-"""Proof that the native models and the PyTorch twin are one function with one set of gradients.
+"""Proof that two implementations are one function with one set of gradients: the first wrong tensor, by name.
 
-`cases` says what is compared, `runners` how each side computes it, `compare` what equal means, `tolerances`
-how equal, `training` does the same along optimizer steps, `report` writes it down.
+`cases` says what is compared, `runner` what a side has to be, `stages` which part of a model makes which
+tensor, `compare` what equal means and `tolerances` how equal; `report` says where it first goes wrong.
+`native` and `in_torch` hold the sides that come with the package, `names` other names and layouts of
+parameters. docs/parity.md shows how to compare a model of one's own.
 """
+
+from mamba2_bridge.parity.cases import AdamW, Batch, Case
+from mamba2_bridge.parity.compare import compare
+from mamba2_bridge.parity.lazy import LazyArrays
+from mamba2_bridge.parity.report import ParityReport
+from mamba2_bridge.parity.runner import Feed, Runner
+from mamba2_bridge.parity.stages import Stage
+from mamba2_bridge.parity.tolerances import DEFAULT, Policy, Tolerance
+
+__all__ = [
+    "DEFAULT",
+    "AdamW",
+    "Batch",
+    "Case",
+    "Feed",
+    "LazyArrays",
+    "ParityReport",
+    "Policy",
+    "Runner",
+    "Stage",
+    "Tolerance",
+    "compare",
+]

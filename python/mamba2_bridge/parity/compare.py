@@ -75,7 +75,7 @@ def compare(
     stop_at_first
         Whether to end at the first tensor that fails.
     draws
-        Runs that tell what the reference itself loses in fp32; more of them where tensors are few numbers each.
+        Runs that tell what the reference itself loses in fp32; take more where tensors are few numbers.
     note
         Called with a line about what comes next.
     """

@@ -60,7 +60,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.getgroup("parity").addoption(
         _OPTION,
         metavar="html|json|PATH",
-        help="write what the fixture `parity` compared to parity-report.html or .json, or to a PATH like them",
+        help="write what the fixture `parity` compared: to parity-report.html or .json, or to such a path",
     )
 
 
