@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-EXTRA_OF = {"pandas": "train", "matplotlib": "train", "torch": "torch"}
+EXTRA_OF = {"pandas": "train", "matplotlib": "train", "torch": "torch", "safetensors": "parity"}
 
 
 def require(module: str, user: str) -> None:
