@@ -55,12 +55,8 @@ def save(folder: str | PathLike[str], kind: str, config: Mapping[str, Any], varm
 def read_config(folder: str | PathLike[str], kind: str, config_class: type[Any]) -> Any:
     """Read the configuration of a folder that holds a model of the class named ``kind``."""
     path = Path(folder) / CONFIG
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path}: not a JSON file: {error}") from None
-    if not isinstance(values, dict) or values.pop(_FORMAT, None) != _OURS:
-        raise CheckpointError(f"{path}: not a configuration that mamba2_bridge wrote")
+    values = _read(path)
+    del values[_FORMAT]
     found = values.pop(_KIND, None)
     if found != kind:
         raise CheckpointError(f"{path}: holds a {found}, not a {kind}")
@@ -72,14 +68,7 @@ def read_config(folder: str | PathLike[str], kind: str, config_class: type[Any])
 
 def kind_of(folder: str | PathLike[str]) -> str:
     """Name of the class whose model a folder holds."""
-    path = Path(folder) / CONFIG
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path}: not a JSON file: {error}") from None
-    if not isinstance(values, dict) or values.get(_FORMAT) != _OURS:
-        raise CheckpointError(f"{path}: not a configuration that mamba2_bridge wrote")
-    return str(values.get(_KIND))
+    return str(_read(Path(folder) / CONFIG).get(_KIND))
 
 
 def weights(folder: str | PathLike[str]) -> Path:
@@ -98,6 +87,16 @@ def _is_ours(config: Path) -> bool:
     except (OSError, ValueError):
         return False
     return isinstance(values, dict) and values.get(_FORMAT) == _OURS
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path}: not a JSON file: {error}") from None
+    if not isinstance(values, dict) or values.get(_FORMAT) != _OURS:
+        raise CheckpointError(f"{path}: not a configuration that mamba2_bridge wrote")
+    return values
 
 
 def to_json(value: Any) -> Any:
