@@ -1,4 +1,4 @@
-"""A seeded case of any size, whose parameters are drawn when they are read: they never lie in memory together."""
+"""A seeded case of any size: parameters are drawn when they are read, and never lie in memory together."""
 
 from __future__ import annotations
 

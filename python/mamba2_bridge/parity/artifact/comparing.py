@@ -102,10 +102,10 @@ def compare_with_artifact(
     CheckpointError
         A damaged artifact.
     """
-    if dtypes is None:
-        dtypes = ("float64", "float32") if reference.manifest.dtype == "float64" else ("float32",)
-    _must_suffice(reference, dtypes)
     manifest = reference.manifest
+    both: tuple[DType, ...] = ("float64", "float32")
+    asked = (both if manifest.dtype == "float64" else both[1:]) if dtypes is None else dtypes
+    _must_suffice(reference, asked)
 
     def fed_losses(feed: Feed) -> Mapping[str, float]:
         whole = feed.values.keys() == set(manifest.intermediates)
@@ -117,7 +117,7 @@ def compare_with_artifact(
         candidate,
         reference.case,
         fed_losses,
-        dtypes=dtypes,
+        dtypes=asked,
         isolated=isolated,
         policy=policy,
     )
@@ -126,7 +126,7 @@ def compare_with_artifact(
         str(reference),
         [reference.case.name],
         _until_failure(results, stop_at_first),
-        notes=_notes(reference, "float32" not in dtypes),
+        notes=_notes(reference, "float32" not in asked),
     )
 
 
@@ -228,5 +228,5 @@ def _equal(sides: tuple[Artifact, Artifact], want: Entry, got: Entry) -> bool:
         return False
     if want.dtype == got.dtype:
         return want.sha256 == got.sha256
-    arrays = (read_tensor(side.path, entry) for side, entry in zip(sides, (want, got), strict=True))
-    return np.array_equal(*arrays, equal_nan=True)
+    a, b = (read_tensor(side.path, entry) for side, entry in zip(sides, (want, got), strict=True))
+    return np.array_equal(a, b, equal_nan=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
 
 from mamba2_bridge.exceptions import CheckpointError
 from mamba2_bridge.parity.artifact.tensors import DTYPES, SUFFIX, Entry
@@ -164,11 +164,11 @@ def _entry(fields: Fields) -> Entry:
     return Entry(fields.text("name"), file, tuple(shape), fields.choice("dtype", DTYPES), sha256)
 
 
-def _is_integer(value: Any) -> bool:
+def _is_integer(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 

@@ -45,7 +45,7 @@ def record(
 ) -> None:
     """Run a case and write all that it gives, and the case itself, to a folder.
 
-    The folder is made beside ``path`` and renamed: whatever happens, the old artifact is there or the new one.
+    The folder is made beside ``path`` and renamed: at any moment the old artifact is there or the new one.
 
     Parameters
     ----------

@@ -149,7 +149,8 @@ def check_file(root: Path, entry: Entry) -> None:
 
 
 def _checksum(array: Array) -> str:
-    return hashlib.sha256(np.asarray(array, order="C").reshape(-1).view(np.uint8)).hexdigest()
+    flat = np.asarray(array, order="C").reshape(-1).view(np.uint8)
+    return hashlib.sha256(flat.data).hexdigest()
 
 
 def _readable(name: str) -> str:
