@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mamba2_bridge.parity.tolerances import relative_error
+from mamba2_bridge.parity.measures import relative_error
 
 if TYPE_CHECKING:
     from benchmarks.parameters import Arrays

@@ -91,7 +91,8 @@ def _case(options: argparse.Namespace) -> Case:
 def _line(measured: dict[str, Any]) -> str:
     growth = measured["growth"]
     told = "not told by this system" if growth is None else f"{growth / _MIB:7,.0f} MiB of growth"
-    compared = f", {measured['tensors']} tensors, {measured['failed']} failed" if "tensors" in measured else ""
+    tensors = measured.get("tensors")
+    compared = "" if tensors is None else f", {tensors} tensors, {measured['failed']} failed"
     return f"{told}, {measured['seconds']:.0f} s{compared}"
 
 

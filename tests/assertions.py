@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mamba2_bridge.parity.measures import relative_error, worst_index
 from mamba2_bridge.parity.tolerances import (
-    DType,
     Quantity,
     quantity_of,
-    relative_error,
     tolerance,
-    worst_index,
 )
+
+if TYPE_CHECKING:
+    from mamba2_bridge.parity.cases import DType
 
 
 def assert_close(

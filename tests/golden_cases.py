@@ -10,23 +10,27 @@ import json
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from safetensors import safe_open
 
-from mamba2_bridge.parity.cases import Case, State
+from mamba2_bridge.parity.cases import Batch, Case, DType
+from mamba2_bridge.parity.outcome import outcome_of
+
+if TYPE_CHECKING:
+    from mamba2_bridge.parity.runner import Runner
 
 FOLDER = Path(__file__).parent / "golden"
 Array = NDArray[Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class BlockCase(Case):
     """One mixer, forward and backward: a case of the parity package, and what it must give.
 
-    `expected` and `own_loss` (see parity.tolerances) are named as a parity runner names its results; `mask`
+    `expected` and `own_loss` (see parity.tolerances) are named as `results` names them; `mask`
     (b, l) and `seq_idx` (b, l) are None where the case has none.
     """
 
@@ -87,16 +91,21 @@ def mamba2_config(config: dict[str, Any]) -> dict[str, Any]:
     return config
 
 
+def results(runner: Runner, case: Case, dtype: DType) -> dict[str, Array]:
+    """What a runner makes of a case, without what lies between: outputs, states, gradients."""
+    outcome = outcome_of(runner, case, dtype)
+    made = {**outcome.forward, **{f"grad.{name}": outcome.backward[name] for name in outcome.backward}}
+    between = {*outcome.intermediates, *(f"grad.{name}" for name in outcome.intermediates)}
+    return {name: made[name] for name in made if name not in between}
+
+
 def _block(path: Path) -> BlockCase:
     metadata, tensors = _read(path, "block")
     return BlockCase(
         name=path.stem,
         config=mamba2_config(json.loads(metadata["config"])),
         params=_under("param.", tensors),
-        u=tensors["u"],
-        state=_state("init.", tensors),
-        dy=tensors["up.out"],
-        dstate=_state("up.final.", tensors),
+        batches=[Batch(_inputs(tensors), _under("up.", tensors))],
         mask=tensors.get("mask"),
         seq_idx=tensors.get("seq_idx"),
         expected=_results(tensors, ("out", "final.", "grad.")),
@@ -123,6 +132,10 @@ def _read(path: Path, kind: str) -> tuple[dict[str, str], dict[str, Array]]:
         return metadata, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
 
 
+def _inputs(tensors: dict[str, Array]) -> dict[str, Array]:
+    return {name: value for name, value in tensors.items() if name == "u" or name.startswith("init.")}
+
+
 def _under(prefix: str, tensors: dict[str, Array]) -> dict[str, Array]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
@@ -131,8 +144,3 @@ def _results(tensors: dict[str, Array], starts: tuple[str, ...]) -> dict[str, Ar
     results = {name: value for name, value in tensors.items() if name.startswith(starts)}
     assert all(value.dtype == np.float64 for value in results.values())
     return results
-
-
-def _state(prefix: str, tensors: dict[str, Array]) -> State | None:
-    parts = _under(prefix, tensors)
-    return State(parts["conv_state"], parts["ssm_state"]) if parts else None

@@ -1,9 +1,10 @@
 """Print the worst errors against the golden cases: ``python tests/golden_errors.py``."""
 
 import golden_cases
+from mamba2_bridge.parity.in_torch.twin import TwinRunner
+from mamba2_bridge.parity.measures import relative_error
 from mamba2_bridge.parity.native import NativeRunner
-from mamba2_bridge.parity.tolerances import quantity_of, relative_error, tolerance
-from mamba2_bridge.parity.twin import TwinRunner
+from mamba2_bridge.parity.tolerances import quantity_of, tolerance
 
 
 def main() -> None:
@@ -12,7 +13,7 @@ def main() -> None:
         for dtype in ("float64", "float32"):
             errors = []
             for case in golden_cases.blocks():
-                got = runner.run(case, dtype)
+                got = golden_cases.results(runner, case, dtype)
                 for name, want in case.expected.items():
                     error = relative_error(got[name], want)
                     bound = tolerance(quantity_of(name), dtype).bound(case.own_loss.get(name, 0.0))

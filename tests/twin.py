@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from mamba2_bridge.parity.tolerances import relative_error
+from mamba2_bridge.parity.measures import relative_error
 from mamba2_bridge.torch.reference import Mamba2, State, ssd_chunked, ssd_recurrence
 
 if TYPE_CHECKING:

@@ -22,6 +22,7 @@ from mamba2_bridge.exceptions import (
     StateDictError,
 )
 from mamba2_bridge.gradients import Gradients
+from mamba2_bridge.intermediates import Intermediates
 from mamba2_bridge.loss import Loss
 from mamba2_bridge.model import Mamba2, Mamba2Forecaster, Model
 from mamba2_bridge.output import ForecasterOutput, Mamba2Output
@@ -36,6 +37,7 @@ __all__ = [
     "ForecasterOutput",
     "Gradients",
     "GraphError",
+    "Intermediates",
     "InternalError",
     "LoadResult",
     "Loss",

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import importlib
 
-EXTRA_OF = {"pandas": "train", "matplotlib": "train", "torch": "torch", "safetensors": "parity"}
+EXTRA_OF = {
+    "pandas": "train",
+    "matplotlib": "train",
+    "torch": "torch",
+    "transformers": "transformers",
+    "safetensors": "parity",
+    "hypothesis": "test",
+}
 
 
 def require(module: str, user: str) -> None:

@@ -115,9 +115,7 @@ def from_json(value: Any) -> Any:
     if isinstance(value, dict):
         if value.keys() == {"__float__"}:
             return float(value["__float__"])
-        return {
-            key: _limit(inner) if key == "dt_limit" else from_json(inner) for key, inner in value.items()
-        }
+        return {key: _limit(inner) if key == "dt_limit" else from_json(inner) for key, inner in value.items()}
     if isinstance(value, list):
         return tuple(from_json(inner) for inner in value)
     return value

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from mamba2_bridge.intermediates import Intermediates
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -27,6 +29,8 @@ class Gradients(Mapping[str, Any], Generic[_S]):
     state
         Gradients to the initial state (a `Mamba2State`; for a stack, a list of them); None where none was
         given.
+    intermediates
+        Gradients to the intermediates that ``record`` has recorded.
 
     Notes
     -----
@@ -72,8 +76,17 @@ class Gradients(Mapping[str, Any], Generic[_S]):
         states = self._native.states
         return None if states is None else self._unwrap(states)
 
+    @property
+    def intermediates(self) -> Intermediates:
+        """Gradients to the intermediates, as they arrived, by the names of the output's ``intermediates``.
+
+        Only of those that the backward has reached: one without a gradient is missing, never zero. Empty
+        after ``forward``, which records none.
+        """
+        return Intermediates(self._native.intermediates)
+
     def add_(self, other: Gradients[Any]) -> Gradients[_S]:
-        """Add another backward's gradients of the same parameters in place; ``input`` and ``state`` stay.
+        """Add another backward's gradients of the same parameters in place; all others stay.
 
         Raises
         ------
@@ -86,7 +99,7 @@ class Gradients(Mapping[str, Any], Generic[_S]):
         return self
 
     def scale_(self, factor: float) -> Gradients[_S]:
-        """Multiply the gradients of all parameters in place; ``input`` and ``state`` stay."""
+        """Multiply the gradients of all parameters in place; all others stay."""
         self._native.scale(float(factor))
         return self
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from mamba2_bridge import _native, checkpoint
 from mamba2_bridge.config import Mamba2Config, Mamba2ForecasterConfig
 from mamba2_bridge.exceptions import ConfigError, StateDictError
+from mamba2_bridge.intermediates import Intermediates, fed_arrays
 from mamba2_bridge.output import ForecasterOutput, Mamba2Output
 from mamba2_bridge.states import one_state, state_list
 from mamba2_bridge.varmap import LoadResult, VarMap
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from mamba2_bridge._native import Mamba2State
+    from mamba2_bridge.intermediates import Feed
 
 _C = TypeVar("_C", Mamba2Config, Mamba2ForecasterConfig)
 _M = TypeVar("_M", bound="Model[Any]")
@@ -257,6 +259,63 @@ class Mamba2(Model[Mamba2Config]):
         states = None if state is None else [one_state("state", state)]
         return Mamba2Output(self._native.forward(u, states, name="u"))
 
+    def record(
+        self, u: ArrayLike, state: Mamba2State | None = None, feed: Feed | None = None
+    ) -> Mamba2Output:
+        """`forward`, and the intermediates with their gradients, each replaced where one is fed.
+
+        Recording changes no bit of the output, the state or the gradients.
+
+        Parameters
+        ----------
+        u
+            (batch, seqlen, d_model), of the model's dtype. batch and seqlen may be 0.
+        state
+            What came before; None: nothing.
+        feed
+            Values, or pairs of value and gradient (a tuple), by the names of `Intermediates`, each of the
+            intermediate's shape and the model's dtype. The fed value goes on to what comes after in the
+            forward pass, the fed gradient to what comes before in the backward pass; without one, what
+            arrives does. So with everything fed from another implementation, each stage runs on that one's
+            inputs and upstream gradients, and no stage's error reaches the next. What is recorded is always
+            what arrived.
+
+        Returns
+        -------
+        Mamba2Output
+            With ``intermediates``; the `Gradients` of its backward have ``intermediates``, too.
+
+        Raises
+        ------
+        ShapeError, DTypeError
+            An input, a state or something fed that doesn't fit, by name.
+        ConfigError
+            A feed by names that no intermediate has: the error lists those that there are.
+
+        Notes
+        -----
+        In float32, ``kernels="composed"`` computes `dt` and `scan` in float64 on a CPU. They are recorded in
+        float32, so feeding them their own recorded values rounds what goes on; of all others it changes no
+        bit.
+
+        Examples
+        --------
+        >>> import numpy as np, mamba2_bridge as mb
+        >>> cfg = mb.Mamba2Config(d_model=32, headdim=16, d_state=16)
+        >>> m = mb.Mamba2(cfg, dtype="float64", kernels="composed")
+        >>> out = m.record(np.ones((2, 5, 32)))
+        >>> list(out.intermediates)
+        ['in_proj.z', 'in_proj.xBC', 'in_proj.dt', 'conv', 'dt', 'scan', 'norm', 'out_proj']
+        >>> grads = out.backward(np.ones((2, 5, 32)))
+        >>> out.intermediates["scan"].shape, grads.intermediates["scan"].shape
+        ((2, 5, 64), (2, 5, 64))
+        >>> without = m.record(np.ones((2, 5, 32)), feed={"scan": np.zeros((2, 5, 64))})
+        >>> bool(without.y.any())
+        False
+        """
+        states = None if state is None else [one_state("state", state)]
+        return Mamba2Output(self._native.record(u, states, fed_arrays(feed), name="u"))
+
     def __call__(self, u: ArrayLike) -> NDArray[Any]:
         """Give the output alone, without a graph: u (batch, seqlen, d_model) -> the same shape."""
         return self._native.infer(u, name="u")
@@ -287,6 +346,40 @@ class Mamba2(Model[Mamba2Config]):
         """
         y_t, states = self._native.step(u_t, [one_state("state", state)], name="u_t")
         return y_t, states[0]
+
+    def record_step(
+        self, u_t: ArrayLike, state: Mamba2State, feed: Mapping[str, ArrayLike] | None = None
+    ) -> tuple[NDArray[Any], Mamba2State, Intermediates]:
+        """`step`, and the intermediates of the token, each replaced where one is fed.
+
+        Parameters
+        ----------
+        u_t
+            (batch, d_model).
+        state
+            What came before, see `init_state`.
+        feed
+            Values as for `record`, without gradients: a step has no backward.
+
+        Returns
+        -------
+        y_t
+            (batch, d_model).
+        state
+            The state after the token.
+        intermediates
+            As of `record`, with seqlen 1: (batch, 1, width).
+
+        Raises
+        ------
+        ShapeError, DTypeError
+            An input, a state or something fed that doesn't fit, by name.
+        ConfigError
+            A feed by names that no intermediate has, or with gradients.
+        """
+        given = [one_state("state", state)]
+        y_t, states, native = self._native.record_step(u_t, given, fed_arrays(feed), name="u_t")
+        return y_t, states[0], Intermediates(native)
 
     def init_state(self, batch: int) -> Mamba2State:
         """Zeros: the state before the first token of ``batch`` sequences."""
@@ -332,6 +425,30 @@ class Mamba2Forecaster(Model[Mamba2ForecasterConfig]):
         given = None if states is None else state_list("states", states)
         return ForecasterOutput(self._native.forward(x, given, name="x"))
 
+    def record(
+        self, x: ArrayLike, states: Sequence[Mamba2State] | None = None, feed: Feed | None = None
+    ) -> ForecasterOutput:
+        """`forward`, and the intermediates with their gradients, each replaced where one is fed.
+
+        Parameters
+        ----------
+        x
+            (batch, seqlen, d_input), of the model's dtype; seqlen is at least 1.
+        states
+            What came before, one a layer; None: nothing.
+        feed
+            Values, or pairs of value and gradient, by the names of `Intermediates`. See `Mamba2.record`.
+
+        Raises
+        ------
+        ShapeError, DTypeError
+            An input, a state or something fed that doesn't fit, by name.
+        ConfigError
+            A feed by names that no intermediate has: the error lists those that there are.
+        """
+        given = None if states is None else state_list("states", states)
+        return ForecasterOutput(self._native.record(x, given, fed_arrays(feed), name="x"))
+
     def __call__(self, x: ArrayLike) -> NDArray[Any]:
         """Give the prediction alone, without a graph: x (batch, seqlen, d_input) -> (batch, d_output)."""
         return self._native.infer(x, name="x")
@@ -347,6 +464,27 @@ class Mamba2Forecaster(Model[Mamba2ForecasterConfig]):
             An input or a state that doesn't fit.
         """
         return self._native.step(x_t, state_list("states", states), name="x_t")
+
+    def record_step(
+        self,
+        x_t: ArrayLike,
+        states: Sequence[Mamba2State],
+        feed: Mapping[str, ArrayLike] | None = None,
+    ) -> tuple[NDArray[Any], list[Mamba2State], Intermediates]:
+        """`step`, and the intermediates of the timestep, each replaced where one is fed.
+
+        See `Mamba2.record_step`; `norm_f` and `head` have no seqlen.
+
+        Raises
+        ------
+        ShapeError, DTypeError
+            An input, a state or something fed that doesn't fit, by name.
+        ConfigError
+            A feed by names that no intermediate has, or with gradients.
+        """
+        given = state_list("states", states)
+        y, after, native = self._native.record_step(x_t, given, fed_arrays(feed), name="x_t")
+        return y, after, Intermediates(native)
 
     def init_state(self, batch: int) -> list[Mamba2State]:
         """Zeros: the states before the first timestep of ``batch`` sequences, one a layer."""

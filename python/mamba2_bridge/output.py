@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from mamba2_bridge.gradients import Gradients
+from mamba2_bridge.intermediates import Intermediates
 from mamba2_bridge.loss import Loss
 from mamba2_bridge.states import one_state, state_list
 
@@ -30,6 +31,11 @@ class _Output(ABC, Generic[_S]):
     def y(self) -> NDArray[Any]:
         """A copy of the output."""
         return self._native.y
+
+    @property
+    def intermediates(self) -> Intermediates:
+        """The intermediates that ``record`` has recorded, as they arrived; empty after ``forward``."""
+        return Intermediates(self._native.intermediates)
 
     @staticmethod
     @abstractmethod
@@ -68,6 +74,8 @@ class Mamba2Output(_Output["Mamba2State"]):
         (batch, seqlen, d_model).
     state
         `Mamba2State` after the last token.
+    intermediates
+        What `Mamba2.record` has recorded, by name.
     """
 
     @property
@@ -116,6 +124,8 @@ class ForecasterOutput(_Output["list[Mamba2State]"]):
         (batch, d_output): the prediction from the last timestep.
     states
         One `Mamba2State` a layer, after the last token.
+    intermediates
+        What `Mamba2Forecaster.record` has recorded, by name.
     """
 
     @property

@@ -54,6 +54,7 @@ x = np.ones((1, 2, 1), "float32")
 
 def work():
     model.forward(x)  # goes unused
+    model.record(x)
     loss = model.forward(x).mse_loss(np.zeros((1, 1), "float32"))
     unused = model.forward(x).mse_loss(np.zeros((1, 1), "float32"))
     print(len(loss.backward()) == len(model.varmap))

@@ -25,13 +25,14 @@ def calls():
     out = model.forward(u)
     return {
         "forward": lambda: model.forward(u),
+        "recording": lambda: model.record(u),
         "inference": lambda: model(u),
         "backward": lambda: out.backward(u),
     }
 
 
 MAKE = {
-    **{name: lambda name=name: calls()[name] for name in ("forward", "inference", "backward")},
+    **{name: lambda name=name: calls()[name] for name in ("forward", "recording", "inference", "backward")},
     "optimizer": training_step,
     "construction": lambda: lambda: mb.Mamba2(mb.Mamba2Config(d_model=2048)),
 }

@@ -40,7 +40,9 @@ def interrupted(work, after):
 """
 
 
-@pytest.mark.parametrize("work", ["model.forward(u)", "model(u)", "loop()", "wait()", "make()"])
+@pytest.mark.parametrize(
+    "work", ["model.forward(u)", "model.record(u)", "model(u)", "loop()", "wait()", "make()"]
+)
 def test_forward_is_interrupted(work):
     code = f"""{PREPARE}
 def loop():

@@ -58,6 +58,20 @@ def step():
         500,
         1500,
     ),
+    "recordings, with and without a backward": (
+        """
+from native_models import config
+model = mb.Mamba2(config(), dtype="float32", kernels="composed")
+u = noise(2, 50, 8, dtype="float32")
+def step():
+    out = model.record(u, model.init_state(2), feed={"out_proj": (u, u)})
+    out.intermediates["scan"]
+    out.mse_loss(u)
+    model.record(u).backward(u).intermediates["scan"]
+""",
+        300,
+        1000,
+    ),
     "truncated backpropagation": (
         """
 model, u = mixer("float32"), noise(2, 50, 8, dtype="float32")

@@ -1,30 +1,24 @@
-"""The table of tolerances and the measure it bounds."""
+"""The table of tolerances, and policies that users write."""
 
-import math
+import json
 from typing import get_args
 
-import numpy as np
 import pytest
 
-from mamba2_bridge.parity.tolerances import (
-    TOLERANCES,
-    Quantity,
-    quantity_of,
-    relative_error,
-    tolerance,
-    worst_index,
-)
+from mamba2_bridge.exceptions import ConfigError
+from mamba2_bridge.parity.tolerances import DEFAULT, Policy, Quantity, quantity_of, tolerance
 
 
 def test_every_bound_is_positive_and_has_a_reason():
-    for key, row in TOLERANCES.items():
-        assert 0 < row.flat < 1e-4, key
-        assert len(row.reason) > 20, key
-        assert row.bound() == row.flat, key
+    for row in DEFAULT.tolerances:
+        assert 0 < row.flat < 1e-4, row
+        assert len(row.reason) > 20, row
+        assert row.bound() == row.flat, row
 
 
 def test_the_table_has_the_quantities_that_the_type_names():
-    assert {quantity for quantity, _ in TOLERANCES} == set(get_args(Quantity))
+    assert {row.quantity for row in DEFAULT.tolerances} == set(get_args(Quantity))
+    assert len({(row.quantity, row.dtype) for row in DEFAULT.tolerances}) == len(DEFAULT.tolerances)
 
 
 def test_own_loss_widens_a_bound_only_where_it_is_more():
@@ -35,49 +29,55 @@ def test_own_loss_widens_a_bound_only_where_it_is_more():
 
 
 def test_there_is_no_default_tolerance():
-    with pytest.raises(KeyError, match="no tolerance for 'training' in 'float32'"):
-        tolerance("training", "float32")
-
-
-@pytest.mark.parametrize(
-    ("got", "want", "error"),
-    [
-        ([1.0, 2.0], [1.0, 2.0], 0.0),
-        ([1.0, 2.5], [1.0, 2.0], 0.25),
-        ([-3.0, 0.0], [-4.0, 0.0], 0.25),
-        ([], [], 0.0),
-        ([0.0], [0.0], 0.0),
-        ([1e-300], [0.0], math.inf),
-        ([math.nan], [1.0], math.inf),
-        ([1.0], [math.nan], math.inf),
-        ([math.nan], [math.nan], math.inf),
-        ([math.inf, 1.0], [math.inf, 1.0], math.inf),
-    ],
-)
-def test_relative_error(got, want, error):
-    assert relative_error(np.array(got), np.array(want)) == error
-
-
-def test_relative_error_does_not_broadcast():
-    with pytest.raises(ValueError, match=r"shapes differ: got \(1,\), want \(2,\)"):
-        relative_error(np.zeros(1), np.zeros(2))
-
-
-def test_relative_error_is_not_rounded_to_float32():
-    assert relative_error(np.float32([1.0]), np.array([1.0 + 1e-12])) > 0
-
-
-def test_worst_index():
-    want = np.zeros((2, 3))
-    got = want.copy()
-    got[1, 2], got[0, 1] = -2.0, 1.0
-    assert worst_index(got, want) == (1, 2)
-    got[0, 0] = math.nan
-    assert worst_index(got, want) == (0, 0)
-    assert worst_index(np.zeros(0), np.zeros(0)) == ()
+    with pytest.raises(KeyError, match="no tolerance for 'optimizer step' in 'float32'"):
+        tolerance("optimizer step", "float32")
 
 
 def test_quantity_of():
     assert quantity_of("grad.init.ssm_state") == "grad"
-    assert quantity_of("final.conv_state") == quantity_of("step.ssm_state") == quantity_of("final") == "state"
+    assert quantity_of("final.conv_state") == quantity_of("final") == "state"
     assert quantity_of("out") == quantity_of("y") == "value"
+    assert quantity_of("loss") == "loss"
+
+
+ROW = {
+    "tensor": "grad.param.*",
+    "quantity": "grad",
+    "dtype": "*",
+    "flat": 1e-3,
+    "per_own_loss": 0,
+    "reason": "a test",
+}
+
+
+def test_a_policy_is_read_from_a_file(tmp_path):
+    path = tmp_path / "policy.json"
+    path.write_text(json.dumps([ROW]))
+    policy = Policy.read(path)
+    assert policy.find("grad.param.w", "grad", "float32").flat == 1e-3
+    assert policy.find("grad.u", "grad", "float32") is None
+    assert policy.before(DEFAULT).find("grad.u", "grad", "float32").flat == 5e-6
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "no JSON"),
+        ("{}", "must be a list of tolerances, got dict"),
+        ("[1]", "tolerance 0: must be an object, got 1"),
+        ([{**ROW, "bound": 1}], "tolerance 0: unknown bound; there are dtype, flat, "),
+        ([ROW, {"flat": 1.0}], "tolerance 1: dtype, per_own_loss, quantity, reason missing"),
+        ([{**ROW, "dtype": "float16"}], "dtype must be one of *, float32, float64, got 'float16'"),
+        ([{**ROW, "quantity": "gradient"}], "got 'gradient'"),
+        ([{**ROW, "flat": -1}], "flat must be a finite number, at least 0, got -1"),
+        ([{**ROW, "flat": True}], "flat must be a finite number, at least 0, got True"),
+        ([{**ROW, "reason": " "}], "reason must be a text that is not empty"),
+    ],
+)
+def test_a_wrong_policy_is_refused(tmp_path, content, message):
+    path = tmp_path / "policy.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    with pytest.raises(ConfigError) as caught:
+        Policy.read(path)
+    assert str(path) in str(caught.value)
+    assert message in str(caught.value)

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 import mamba2_bridge as mb
 from assertions import assert_results_close, results_close
+from mamba2_bridge.testing.strategies import batches, configs, seeds, seqlens
 from native_models import DTYPES, by_part, noise, noisy_state, scatter
-from strategies import batches, configs, seeds, seqlens, wrong_fields
+from strategies import wrong_fields
 from twin import losses_in_fp32
 
 quick = settings(

@@ -9,7 +9,7 @@ import golden_cases
 from assertions import assert_close, assert_results_close
 
 pytest.importorskip("torch")
-from mamba2_bridge.parity.twin import TwinRunner
+from mamba2_bridge.parity.in_torch.twin import TwinRunner
 from twin import run_ssd
 
 pytestmark = pytest.mark.torch
@@ -27,7 +27,7 @@ def test_no_golden_case_is_left_out():
 @pytest.mark.parametrize("case", golden_cases.blocks(), ids=str)
 def test_block(case, scan, dtype):
     case = replace(case, config={**case.config, "chunk_size": 16})  # several chunks, the last one short
-    got = TwinRunner(scan).run(case, dtype)
+    got = golden_cases.results(TwinRunner(scan), case, dtype)
     assert_results_close(case.name, got, case.expected, dtype, case.own_loss)
 
 
@@ -41,7 +41,7 @@ def test_scan(case, chunk_size, dtype):
 
 def test_a_wrong_gradient_is_reported_by_name_and_place():
     case = golden_cases.block("block_groups2_L17")
-    got = TwinRunner().run(case, "float64")
+    got = golden_cases.results(TwinRunner(), case, "float64")
     got["grad.param.A_log"] = got["grad.param.A_log"] * np.array([1, 1, 1 + 1e-6, 1])
     with pytest.raises(
         AssertionError, match=r"block_groups2_L17: grad.param.A_log\[2\]: got .*, want .* allows 1e-13"
@@ -51,7 +51,7 @@ def test_a_wrong_gradient_is_reported_by_name_and_place():
 
 def test_a_missing_result_is_an_error():
     case = golden_cases.block("block_plain_L4")
-    got = TwinRunner().run(case, "float64")
+    got = golden_cases.results(TwinRunner(), case, "float64")
     del got["grad.param.D"]
     with pytest.raises(AssertionError, match=r"missing \['grad.param.D'\]"):
         assert_results_close(case.name, got, case.expected, "float64", case.own_loss)

@@ -8,7 +8,8 @@ import pytest
 
 from assertions import assert_close
 from mamba2_bridge.exceptions import DataError
-from mamba2_bridge.parity.tolerances import relative_error, tolerance
+from mamba2_bridge.parity.measures import relative_error
+from mamba2_bridge.parity.tolerances import tolerance
 from mamba2_bridge.training import Run, train
 
 

@@ -12,9 +12,9 @@ from rich.console import Console
 from mamba2_bridge.cli.errors import one_line_errors
 from mamba2_bridge.cli.progress import TrainingBar
 from mamba2_bridge.parity.check import check
+from mamba2_bridge.parity.in_torch.twin import TwinRunner
 from mamba2_bridge.parity.native import NativeRunner
 from mamba2_bridge.parity.training import train_forecaster
-from mamba2_bridge.parity.twin import TwinRunner
 
 
 @click.command()

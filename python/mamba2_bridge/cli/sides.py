@@ -24,10 +24,10 @@ def side(name: str) -> Runner:
     """Make the runner of one of `SIDES`; importing torch only for the twin."""
     kind, _, form = name.partition(":")
     if kind == "native":
-        from mamba2_bridge.parity.runners.native import NativeRunner  # noqa: PLC0415
+        from mamba2_bridge.parity.native import NativeRunner  # noqa: PLC0415
 
         return NativeRunner(form or "auto")
-    from mamba2_bridge.parity.runners.twin import TwinRunner  # noqa: PLC0415 (needs torch)
+    from mamba2_bridge.parity.in_torch.twin import TwinRunner  # noqa: PLC0415 (needs torch)
 
     return TwinRunner("chunked" if form == "chunked" else "recurrence")
 

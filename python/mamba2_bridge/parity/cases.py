@@ -1,4 +1,4 @@
-"""What is compared: a case is named parameters and batches of inputs, in numpy, for whichever framework runs it."""
+"""What is compared: named parameters and batches of inputs, in numpy, for whichever framework runs them."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from mamba2_bridge.exceptions import CheckpointError
 from mamba2_bridge.parity.cases import Case
 from mamba2_bridge.parity.lazy import subset
 from mamba2_bridge.parity.measures import difference
-from mamba2_bridge.parity.outcome import GRAD, held, outcome_of, own_losses, run
+from mamba2_bridge.parity.outcome import DRAWS, GRAD, held, outcome_of, own_losses, run
 from mamba2_bridge.parity.report import ParityReport
 from mamba2_bridge.parity.result import TensorResult
 from mamba2_bridge.parity.runner import Feed
@@ -51,6 +51,7 @@ def compare(
     isolated: bool = True,
     policy: Policy = DEFAULT,
     stop_at_first: bool = False,
+    draws: int = DRAWS,
     note: Callable[[str], None] = lambda _: None,
 ) -> ParityReport:
     """Run cases on both sides and compare every tensor.
@@ -75,6 +76,8 @@ def compare(
         The tolerances.
     stop_at_first
         Whether to end at the first tensor that fails.
+    draws
+        Runs that tell what the reference itself loses in fp32; more of them where tensors are few numbers each.
     note
         Called with a line about what comes next.
     """
@@ -82,7 +85,7 @@ def compare(
     results: list[TensorResult] = []
     for case in cases:
         note(case.name)
-        for result in _case(reference, candidate, case, dtypes, isolated, policy):
+        for result in _case(reference, candidate, case, dtypes, isolated, policy, draws):
             results.append(result)
             if stop_at_first and not result.passed:
                 break
@@ -98,12 +101,14 @@ def _case(
     dtypes: Sequence[DType],
     isolated: bool,
     policy: Policy,
+    draws: int,
 ) -> Iterator[TensorResult]:
-    losses = own_losses(reference, case)
+    losses = own_losses(reference, case, draws=draws)
     want = replace(held(outcome_of(reference, case, "float64")), own_losses=losses)
 
     def fed_losses(feed: Feed) -> Mapping[str, float]:
-        return own_losses(reference, replace(case, optimizer=None), feed) if reference.feeds else losses
+        once = replace(case, optimizer=None)
+        return own_losses(reference, once, feed, draws) if reference.feeds else losses
 
     yield from against(want, candidate, case, fed_losses, dtypes=dtypes, isolated=isolated, policy=policy)
 
@@ -179,10 +184,10 @@ def _attempt(
 def compare_outcomes(
     case: str, want: Outcome, got: Outcome, *, policy: Policy = DEFAULT, mode: Mode = "accumulated"
 ) -> Iterator[TensorResult]:
-    """Compare what two sides made of a case, one tensor after the other, in the order in which they were made.
+    """Compare what two sides made of a case, tensor by tensor, in the order in which they were made.
 
-    Intermediate tensors that only one side tells of are left out; of everything else, what one side lacks is a
-    failure.
+    Intermediate tensors that only one side tells of are left out; of everything else, what one side lacks is
+    a failure.
 
     Parameters
     ----------

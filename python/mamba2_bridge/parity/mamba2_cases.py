@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import zlib
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from mamba2_bridge.parity.cases import Array
+
+T = TypeVar("T")
 
 
 class State(NamedTuple):
@@ -80,6 +82,18 @@ def mixer_case(
     inputs = {"u": u, **({} if state is None else state.named("init."))}
     upstream = {"out": dy, **({} if dstate is None else dstate.named("final."))}
     return Case(name, params, [Batch(inputs, upstream)], config)
+
+
+def sequence_and_states(inputs: Mapping[str, T]) -> tuple[T, list[tuple[T, T]]]:
+    """Tell the inputs of a Mamba-2 model apart: its sequence, and conv_state and ssm_state of each layer."""
+    sequence = inputs["u"] if "u" in inputs else inputs["x"]
+    layers = ["", *(f"{i}." for i in range(len(inputs)))]
+    states = [
+        (inputs[f"init.{layer}conv_state"], inputs[f"init.{layer}ssm_state"])
+        for layer in layers
+        if f"init.{layer}conv_state" in inputs
+    ]
+    return sequence, states
 
 
 def by_token(case: Case) -> Case:

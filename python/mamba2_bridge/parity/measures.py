@@ -136,10 +136,7 @@ def worst_index(got: Array, want: Array) -> tuple[int, ...]:
         return ()
     finite = np.isfinite(got) & np.isfinite(want)
     distance: Any
-    if finite.all():
-        distance = np.abs(got.astype(np.float64) - want.astype(np.float64))
-    else:
-        distance = ~finite
+    distance = np.abs(got.astype(np.float64) - want.astype(np.float64)) if finite.all() else ~finite
     return tuple(int(i) for i in np.unravel_index(int(distance.argmax()), want.shape))
 
 

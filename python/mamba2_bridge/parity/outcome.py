@@ -15,7 +15,7 @@ from mamba2_bridge.parity.runner import Feed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from mamba2_bridge.parity.cases import Arrays, Batch, Case, DType
+    from mamba2_bridge.parity.cases import Array, Arrays, Batch, Case, DType
     from mamba2_bridge.parity.runner import Runner
     from mamba2_bridge.parity.stages import Stage
 
@@ -65,7 +65,7 @@ def outcome_of(runner: Runner, case: Case, dtype: DType, feed: Feed | None = Non
 
 
 def run(runner: Runner, case: Case, dtype: DType, feed: Feed | None = None) -> Outcome:
-    """Run a case that was loaded in ``dtype``: forward and backward at once, optimizer steps when asked for."""
+    """Run a case that was loaded in ``dtype``: forward and backward now, steps when they are asked for."""
     case = case.astype(dtype)
     if feed is not None:
         feed = Feed(cast(feed.values, dtype), cast(feed.gradients, dtype))
@@ -108,9 +108,9 @@ def own_losses(
     draws: int = DRAWS,
     hold: Callable[[Outcome], Outcome] = held,
 ) -> dict[str, float]:
-    """Tell what a runner loses in fp32: each tensor's relative error, the worst of some draws of its roundings.
+    """Tell what a runner loses in fp32: each tensor's relative error, the worst of some draws.
 
-    The draws differ in the scale of the inputs, by so little that what cancels still cancels. Where fp32
+    The draws differ in the scale of inputs and feed, by so little that what cancels still cancels. Where fp32
     isn't finite the loss is 0, the strict choice: a reference that overflows excuses nothing.
 
     Parameters
@@ -129,9 +129,11 @@ def own_losses(
     losses: dict[str, float] = {}
     once = replace(case, optimizer=None)
     for draw in range(draws):
-        scaled = replace(once, batches=[_scaled(case.batch, 1 + draw / 2**18)])
-        double = hold(outcome_of(runner, scaled, "float64", feed))
-        single = outcome_of(runner, scaled, "float32", feed)
+        factor = 1 + draw / 2**18
+        scaled = replace(once, batches=[_scaled(case.batch, factor)])
+        fed = None if feed is None else replace(feed, values=_times(feed.values, factor))
+        double = hold(outcome_of(runner, scaled, "float64", fed))
+        single = outcome_of(runner, scaled, "float32", fed)
         for prefix, of_double, of_single in (
             ("", double.forward, single.forward),
             (GRAD, double.backward, single.backward),
@@ -148,10 +150,13 @@ def own_losses(
 
 def _scaled(batch: Batch, factor: float) -> Batch:
     """Scale floating point inputs; they stay exact in fp32."""
-    inputs = {
-        name: (array * factor).astype(np.float32).astype(array.dtype)
-        if np.issubdtype(array.dtype, np.floating)
-        else array
-        for name, array in batch.inputs.items()
+    inputs = _times(batch.inputs, factor)
+    return replace(batch, inputs=cast(cast(inputs, "float32"), "float64"))
+
+
+def _times(arrays: Arrays, factor: float) -> dict[str, Array]:
+    """Scale floating point arrays."""
+    return {
+        name: array * factor if np.issubdtype(array.dtype, np.floating) else array
+        for name, array in arrays.items()
     }
-    return replace(batch, inputs=inputs)

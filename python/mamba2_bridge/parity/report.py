@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from itertools import groupby
@@ -14,6 +13,7 @@ from mamba2_bridge.exceptions import ParityError
 from mamba2_bridge.files import write_json
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from mamba2_bridge.parity.cases import DType
@@ -103,8 +103,13 @@ class ParityReport:
             found += [first for first in firsts if first is not None][:1]
         return found
 
-    def raise_for_failures(self) -> None:
+    def raise_for_failures(self, *, every: bool = False) -> None:
         """Do nothing if all passed.
+
+        Parameters
+        ----------
+        every
+            Whether to name every failure rather than where each case goes wrong first.
 
         Raises
         ------
@@ -116,6 +121,8 @@ class ParityReport:
         if not self.results:
             raise ParityError(f"{self.candidate} against {self.reference}: nothing was compared")
         lines = [f"{result}; look at {result.stage}" for result in self.divergences]
+        if every:
+            lines = [str(result) for result in self.failures]
         raise ParityError(
             f"{self.candidate} against {self.reference}: "
             f"{len(self.failures)} of {len(self.results)} tensors differ\n" + "\n".join(lines)

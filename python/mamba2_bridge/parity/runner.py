@@ -9,12 +9,12 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mamba2_bridge.parity.stages import PARAM, Stage, in_order
+from mamba2_bridge.parity.stages import Stage, in_order
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mamba2_bridge.parity.cases import Array, Arrays, Batch, Case, DType
+    from mamba2_bridge.parity.cases import Arrays, Batch, Case, DType
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Feed:
 class Runner(ABC):
     """A side of the comparison: `load`, then for each batch `forward`, `backward` and `step`.
 
-    Whatever a method returns is a mapping of names to arrays of the case's dtype, which may make an array only
-    when it is read. What is not there is left out, never made zero.
+    Whatever a method returns is a mapping of names to arrays of the case's dtype, which may make an array
+    only when it is read. What is not there is left out, never made zero.
     """
 
     @property
@@ -66,7 +66,7 @@ class Runner(ABC):
         batch
             In the model's dtype.
         feed
-            Replacements for some of `intermediates`; what is returned under those names is still what was made.
+            Replacements for some of `intermediates`; what is returned by those names is still what was made.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""Which stage of a model makes which tensor, and which takes it: what turns a wrong tensor into a wrong stage."""
+"""Which stage of a model makes and takes which tensor: what turns a wrong tensor into a wrong stage."""
 
 from __future__ import annotations
 
@@ -41,10 +41,18 @@ class Stage:
         return any(param == own or (own.endswith(".") and param.startswith(own)) for own in self.params)
 
 
-def in_order(names: Sequence[str]) -> list[Stage]:
-    """Take each tensor for a stage of its own, which starts from the one before and owns parameters below its name."""
+def in_order(names: Sequence[str], inputs: Sequence[str] = ()) -> list[Stage]:
+    """Take each tensor for a stage that starts from the tensor before and owns parameters below its name.
+
+    Parameters
+    ----------
+    names
+        What a forward pass made, in its order.
+    inputs
+        What the first stage starts from.
+    """
     stages = []
-    before: tuple[str, ...] = ()
+    before = tuple(inputs)
     for name in names:
         stages.append(Stage(name, (name,), before, (f"{name}.",)))
         before = (name,)

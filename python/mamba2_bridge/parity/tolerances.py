@@ -33,7 +33,6 @@ Quantity = Literal[
     "grad",
     "loss",
     "optimizer step",
-    "training",
     "finite difference",
     "forecast",
 ]

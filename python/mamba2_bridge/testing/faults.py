@@ -13,7 +13,11 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from mamba2_bridge.parity.cases import Case
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+
+from mamba2_bridge.parity.in_torch.twin import TwinRunner
 from mamba2_bridge.parity.mamba2_cases import (
     by_token,
     draw_parameters,
@@ -24,18 +28,12 @@ from mamba2_bridge.parity.mamba2_cases import (
     mixer_case,
     noise_case,
 )
-from mamba2_bridge.parity.runners.twin import TwinRunner
-
-import torch
-import torch.nn.functional as F  # noqa: N812
-from torch import Tensor, nn
-
-from mamba2_bridge.torch.reference import Mamba2, Mamba2Forecaster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from mamba2_bridge.parity.cases import AdamW
+    from mamba2_bridge.parity.cases import AdamW, Case
+    from mamba2_bridge.torch.reference import Mamba2, Mamba2Forecaster
 
 
 @dataclass(frozen=True)
@@ -145,7 +143,7 @@ def _after(method: str, change: Callable[[Mamba2, Any], Any]) -> Callable[[Any],
 
 
 def _around(method: str, broken: Callable[..., Any]) -> Callable[[Any], None]:
-    """Break a mixer: ``broken`` is called in place of ``method``, with the mixer and the healthy one first."""
+    """Break a mixer: ``broken`` is called in place of ``method``, with mixer and healthy method first."""
 
     def break_(model: Any) -> None:
         of, _, name = method.rpartition(".")
@@ -260,7 +258,7 @@ def _sum_over_layers(model: Mamba2Forecaster) -> None:
         out, state = mixer_of(block.tap("norm", block.norm(r)), state, return_state=True)  # type: ignore[operator]
         return block.tap("", out), state  # type: ignore[operator]
 
-    block.forward = forward  # type: ignore[method-assign]
+    block.forward = forward
 
 
 class _Adam(torch.optim.AdamW):
@@ -324,15 +322,24 @@ FAULTS: tuple[Fault, ...] = (
     # The input projection.
     Fault("in_proj: sign", "in_proj", mixer, _after("in_proj.forward", _only(torch.neg))),
     Fault("in_proj: z and x swapped", "in_proj", mixer, _after("in_proj.forward", _columns)),
-    Fault("in_proj: bias dropped", "in_proj", mixer, _projection("in_proj", lambda l, x: F.linear(x, l.weight))),
+    Fault(
+        "in_proj: bias dropped",
+        "in_proj",
+        mixer,
+        _projection("in_proj", lambda layer, x: F.linear(x, layer.weight)),
+    ),
     Fault("in_proj: through f32", "in_proj", mixer, _after("in_proj.forward", _only(_through_f32))),
     Fault(
-        "in_proj: weight cut from the graph", "in_proj", mixer,
-        _projection("in_proj", lambda l, x: F.linear(x, l.weight.detach(), l.bias)),
+        "in_proj: weight cut from the graph",
+        "in_proj",
+        mixer,
+        _projection("in_proj", lambda layer, x: F.linear(x, layer.weight.detach(), layer.bias)),
     ),
     Fault(
-        "in_proj: input cut from the graph", "in_proj", mixer,
-        _projection("in_proj", lambda l, x: F.linear(x.detach(), l.weight, l.bias)),
+        "in_proj: input cut from the graph",
+        "in_proj",
+        mixer,
+        _projection("in_proj", lambda layer, x: F.linear(x.detach(), layer.weight, layer.bias)),
     ),
     # The convolution.
     Fault("conv: a token late", "conv", mixer, _after("_convolve", _first(_earlier))),
@@ -340,26 +347,32 @@ FAULTS: tuple[Fault, ...] = (
     Fault("conv: bias dropped", "conv", mixer, _around("_convolve", _no_conv_bias)),
     Fault("conv: SiLU twice", "conv", mixer, _after("_convolve", _first(F.silu))),
     Fault(
-        "conv: state not passed", "conv", mixer,
+        "conv: state not passed",
+        "conv",
+        mixer,
         _around("_convolve", lambda model, healthy, xBC, state: healthy(xBC, 0 * state)),
     ),
+    Fault("conv: state a column late", "conv", mixer, _after("_convolve", _second(lambda s: s.roll(1, -1)))),
     Fault(
-        "conv: state a column late", "conv", mixer, _after("_convolve", _second(lambda s: s.roll(1, -1)))
-    ),
-    Fault(
-        "conv: state cut from the graph", "conv", mixer,
+        "conv: state cut from the graph",
+        "conv",
+        mixer,
         _around("_convolve", lambda model, healthy, xBC, state: healthy(xBC, state.detach())),
     ),
     Fault("conv: cut from the graph", "conv", mixer, _after("_convolve", _first(Tensor.detach))),
     # The step size.
     Fault(
-        "dt: bias dropped", "dt", mixer,
+        "dt: bias dropped",
+        "dt",
+        mixer,
         _around("_step_size", lambda model, healthy, dt: healthy(dt - model.dt_bias)),
     ),
     Fault("dt: clamp ignored", "dt", mixer, _around("_step_size", _unclamped)),
     Fault("dt: clamp ignored in the step", "dt", _stepped, _around("_step_size", _unclamped)),
     Fault(
-        "dt: softplus of twice", "dt", mixer,
+        "dt: softplus of twice",
+        "dt",
+        mixer,
         _around("_step_size", lambda model, healthy, dt: healthy(2 * dt + model.dt_bias)),
     ),
     Fault("dt: cut from the graph", "dt", mixer, _after("_step_size", _only(Tensor.detach))),
@@ -367,34 +380,52 @@ FAULTS: tuple[Fault, ...] = (
     # The scan.
     Fault("scan: groups tiled", "scan", mixer, _around("_scan", _tiled)),
     Fault(
-        "scan: B and C swapped", "scan", mixer,
+        "scan: B and C swapped",
+        "scan",
+        mixer,
         _around("_scan", lambda model, healthy, x, dt, A, B, C, *rest: healthy(x, dt, A, C, B, *rest)),
     ),
     Fault(
-        "scan: A without exp", "scan", mixer,
+        "scan: A without exp",
+        "scan",
+        mixer,
         _around("_scan", lambda model, healthy, x, dt, A, *rest: healthy(x, dt, -model.A_log.abs(), *rest)),
     ),
     Fault(
-        "scan: A cut from the graph", "scan", mixer,
+        "scan: A cut from the graph",
+        "scan",
+        mixer,
         _around("_scan", lambda model, healthy, x, dt, A, *rest: healthy(x, dt, A.detach(), *rest)),
     ),
     Fault(
-        "scan: f32 inside", "scan", mixer,
+        "scan: f32 inside",
+        "scan",
+        mixer,
         _around(
             "_scan",
-            lambda model, healthy, *inputs: [y.to(inputs[0].dtype) for y in healthy(*(i.float() for i in inputs))],
+            lambda model, healthy, *inputs: [
+                y.to(inputs[0].dtype) for y in healthy(*(i.float() for i in inputs))
+            ],
         ),
     ),
     Fault(
-        "scan: no skip", "scan", mixer,
+        "scan: no skip",
+        "scan",
+        mixer,
         _around("_scan", lambda model, healthy, *inputs: healthy(*inputs[:5], 0 * inputs[5], inputs[6])),
     ),
     Fault(
-        "scan: skip of another head", "scan", mixer,
-        _around("_scan", lambda model, healthy, *inputs: healthy(*inputs[:5], inputs[5].roll(1, 0), inputs[6])),
+        "scan: skip of another head",
+        "scan",
+        mixer,
+        _around(
+            "_scan", lambda model, healthy, *inputs: healthy(*inputs[:5], inputs[5].roll(1, 0), inputs[6])
+        ),
     ),
     Fault(
-        "scan: state not passed", "scan", mixer,
+        "scan: state not passed",
+        "scan",
+        mixer,
         _around("_scan", lambda model, healthy, *inputs: healthy(*inputs[:6], torch.zeros_like(inputs[6]))),
     ),
     Fault("scan: last state doubled", "scan", mixer, _after("_scan", _second(lambda s: 2 * s))),
@@ -407,21 +438,30 @@ FAULTS: tuple[Fault, ...] = (
     Fault("norm: eps", "norm", mixer, _set("norm.eps", 1e-6)),
     Fault("norm: mean subtracted", "norm", mixer, _around("norm.forward", _layer_norm)),
     Fault(
-        "norm: weight dropped", "norm", mixer,
+        "norm: weight dropped",
+        "norm",
+        mixer,
         _around("norm.forward", lambda model, healthy, y, z: healthy(y, z) / model.norm.weight),
     ),
     Fault(
-        "norm: gate cut from the graph", "norm", mixer,
+        "norm: gate cut from the graph",
+        "norm",
+        mixer,
         _around("norm.forward", lambda model, healthy, y, z: healthy(y, z.detach())),
     ),
     Fault("norm: cut from the graph", "norm", mixer, _after("norm.forward", _only(Tensor.detach))),
     # The output projection.
     Fault(
-        "out_proj: transposed", "out_proj", _square,
-        _projection("out_proj", lambda l, x: F.linear(x, l.weight.T, l.bias)),
+        "out_proj: transposed",
+        "out_proj",
+        _square,
+        _projection("out_proj", lambda layer, x: F.linear(x, layer.weight.T, layer.bias)),
     ),
     Fault(
-        "out_proj: bias dropped", "out_proj", mixer, _projection("out_proj", lambda l, x: F.linear(x, l.weight))
+        "out_proj: bias dropped",
+        "out_proj",
+        mixer,
+        _projection("out_proj", lambda layer, x: F.linear(x, layer.weight)),
     ),
     Fault("out_proj: factor 2", "out_proj", mixer, _after("out_proj.forward", _only(lambda y: 2 * y))),
     Fault("out_proj: through f32", "out_proj", mixer, _after("out_proj.forward", _only(_through_f32))),
@@ -431,23 +471,33 @@ FAULTS: tuple[Fault, ...] = (
     Fault("gradient of D flipped", "scan", mixer, _gradient("D", torch.neg)),
     Fault("gradient of norm.weight halved", "norm", mixer, _gradient("norm.weight", lambda g: g / 2)),
     Fault(
-        "gradient of conv1d.weight flipped in time", "conv", mixer,
+        "gradient of conv1d.weight flipped in time",
+        "conv",
+        mixer,
         _gradient("conv1d.weight", lambda g: g.flip(-1)),
     ),
-    Fault("gradient of out_proj.weight in f32", "out_proj", mixer, _gradient("out_proj.weight", _through_f32)),
     Fault(
-        "gradient of in_proj.weight with NaN", "in_proj", mixer,
+        "gradient of out_proj.weight in f32", "out_proj", mixer, _gradient("out_proj.weight", _through_f32)
+    ),
+    Fault(
+        "gradient of in_proj.weight with NaN",
+        "in_proj",
+        mixer,
         _gradient("in_proj.weight", lambda g: torch.where(g == g.max(), math.nan, g)),
     ),
     # Names.
     Fault(
-        "dt_bias and A_log under each other's name", "dt", mixer,
+        "dt_bias and A_log under each other's name",
+        "dt",
+        mixer,
         names={"dt_bias": "A_log", "A_log": "dt_bias"},
     ),
     Fault("D under an old name", "parameters", mixer, names={"D": "skip"}),
     # Loss and optimizer.
     Fault(
-        "loss: through f32", "loss", _trained,
+        "loss: through f32",
+        "loss",
+        _trained,
         loss=lambda y, target: _through_f32((y - target).square().mean()),
     ),
     Fault("loss: a sum", "loss", _trained, loss=lambda y, target: (y - target).square().sum()),
@@ -459,22 +509,35 @@ FAULTS: tuple[Fault, ...] = (
     Fault("AdamW: a parameter forgotten", "optimizer", _trained, optimizer=_forgets_one),
     # The stack around the mixers.
     Fault(
-        "forecaster: second layer's norm eps", "layers.1.norm", forecaster_case, _set("layers.1.norm.eps", 1e-3)
+        "forecaster: second layer's norm eps",
+        "layers.1.norm",
+        forecaster_case,
+        _set("layers.1.norm.eps", 1e-3),
     ),
     Fault("forecaster: second layer without residual", "layers.1 (sum)", forecaster_case, _sum_over_layers),
     Fault(
-        "forecaster: second layer's scan", "layers.1.mixer.scan", forecaster_case,
+        "forecaster: second layer's scan",
+        "layers.1.mixer.scan",
+        forecaster_case,
         lambda model: _after("_scan", _first(torch.neg))(model.layers[1].mixer),
     ),
     Fault(
-        "forecaster: final norm's weight dropped", "norm_f", forecaster_case,
+        "forecaster: final norm's weight dropped",
+        "norm_f",
+        forecaster_case,
         _around("norm_f.forward", lambda model, healthy, x: healthy(x) / model.norm_f.weight),
     ),
     Fault(
-        "forecaster: head's bias dropped", "head", forecaster_case,
-        _projection("head", lambda l, x: F.linear(x, l.weight)),
+        "forecaster: head's bias dropped",
+        "head",
+        forecaster_case,
+        _projection("head", lambda layer, x: F.linear(x, layer.weight)),
     ),
-    Fault("forecaster: encoder cut from the graph", "encoder", forecaster_case,
-          _after("encoder.forward", _only(Tensor.detach))),
-)  # fmt: skip
+    Fault(
+        "forecaster: encoder cut from the graph",
+        "encoder",
+        forecaster_case,
+        _after("encoder.forward", _only(Tensor.detach)),
+    ),
+)
 """All of them, in the order of the stages."""

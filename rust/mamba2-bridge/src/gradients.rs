@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use candle_core::Tensor;
 use indexmap::IndexMap;
 use parking_lot::RwLock;
 use pyo3::prelude::*;
 
 use crate::arrays::to_array;
+use crate::intermediates::Intermediates;
 use crate::runtime::{complete, compute, read, write};
 use crate::state::{Mamba2State, wrap};
 
@@ -14,11 +16,12 @@ use crate::state::{Mamba2State, wrap};
 #[pyclass(frozen)]
 pub struct Gradients {
     pub inner: Arc<RwLock<mamba2::Gradients>>,
+    intermediates: IndexMap<String, Tensor>,
 }
 
 impl Gradients {
-    pub fn new(inner: mamba2::Gradients) -> Self {
-        Self { inner: Arc::new(RwLock::new(inner)) }
+    pub fn new(inner: mamba2::Gradients, intermediates: IndexMap<String, Tensor>) -> Self {
+        Self { inner: Arc::new(RwLock::new(inner)), intermediates }
     }
 }
 
@@ -44,6 +47,12 @@ impl Gradients {
     #[getter]
     fn states(&self, py: Python<'_>) -> PyResult<Option<Vec<Mamba2State>>> {
         Ok(read(py, &self.inner)?.states.as_deref().map(wrap))
+    }
+
+    /// The gradients to the intermediates that were recorded and reached.
+    #[getter]
+    fn intermediates(&self) -> Intermediates {
+        Intermediates::new(self.intermediates.clone())
     }
 
     /// Adds another backward's gradients.

@@ -4,6 +4,7 @@ mod arrays;
 mod config;
 mod errors;
 mod gradients;
+mod intermediates;
 mod measure;
 mod model;
 mod optim;
@@ -25,6 +26,8 @@ mod _native {
     #[pymodule_export]
     use crate::gradients::Gradients;
     #[pymodule_export]
+    use crate::intermediates::Intermediates;
+    #[pymodule_export]
     use crate::measure::{gemm_seconds, stage_seconds};
     #[pymodule_export]
     use crate::model::{Model, replace_folder, write_file};
@@ -33,7 +36,7 @@ mod _native {
     #[pymodule_export]
     use crate::output::{Loss, Output};
     #[pymodule_export]
-    use crate::runtime::{get_num_threads, set_num_threads};
+    use crate::runtime::{get_num_threads, instruction_set, set_num_threads};
     #[pymodule_export]
     use crate::state::Mamba2State;
 

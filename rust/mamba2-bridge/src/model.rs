@@ -15,6 +15,7 @@ use pyo3::types::PyDict;
 use crate::arrays::{parse_dtype, to_array, to_float_tensor, to_tensor, to_variable};
 use crate::config::AnyConfig;
 use crate::errors::{OrRaise, bridge_error};
+use crate::intermediates::{FedArrays, Intermediates, to_feed};
 use crate::output::Output;
 use crate::runtime::{complete, compute, read, write};
 use crate::state::{Mamba2State, unwrap, wrap};
@@ -52,7 +53,24 @@ impl Model {
         let (x, states) = (to_variable(name, x, self.dtype)?.into_inner(), unwrap(states));
         let model = read(py, &self.inner)?;
         let output = compute(py, move || model.forward(&x, states.as_deref()))?;
-        Ok(Output::new(output, self.inner.clone(), self.dtype))
+        Ok(Output::new(output, None, self.inner.clone(), self.dtype))
+    }
+
+    /// The same with intermediates, those that are fed replaced.
+    #[pyo3(signature = (x, states, feed, *, name))]
+    fn record(
+        &self,
+        x: &Bound<'_, PyAny>,
+        states: Option<Vec<PyRef<'_, Mamba2State>>>,
+        feed: Vec<FedArrays<'_>>,
+        name: &str,
+    ) -> PyResult<Output> {
+        let py = x.py();
+        let (x, states) = (to_variable(name, x, self.dtype)?.into_inner(), unwrap(states));
+        let feed = to_feed(feed, self.dtype)?;
+        let model = read(py, &self.inner)?;
+        let (output, recording) = compute(py, move || model.record(&x, states.as_deref(), feed))?;
+        Ok(Output::new(output, Some(recording), self.inner.clone(), self.dtype))
     }
 
     /// The output alone, without a graph.
@@ -78,6 +96,23 @@ impl Model {
         let model = read(py, &self.inner)?;
         let (y, states) = compute(py, move || model.step(&x_t, &states))?;
         Ok((to_array(py, &y)?, wrap(&states)))
+    }
+
+    /// The same with intermediates, those that are fed replaced.
+    #[pyo3(signature = (x_t, states, feed, *, name))]
+    fn record_step<'py>(
+        &self,
+        x_t: &Bound<'py, PyAny>,
+        states: Vec<PyRef<'_, Mamba2State>>,
+        feed: Vec<FedArrays<'_>>,
+        name: &str,
+    ) -> PyResult<(Bound<'py, PyAny>, Vec<Mamba2State>, Intermediates)> {
+        let py = x_t.py();
+        let (x_t, states) = (to_tensor(name, x_t, self.dtype)?, unwrap(Some(states)).unwrap_or_default());
+        let feed = to_feed(feed, self.dtype)?;
+        let model = read(py, &self.inner)?;
+        let (y, states, recording) = compute(py, move || model.record_step(&x_t, &states, feed))?;
+        Ok((to_array(py, &y)?, wrap(&states), Intermediates::new(recording.values())))
     }
 
     /// The states before the first token.

@@ -3,18 +3,22 @@
 use std::sync::Arc;
 
 use candle_core::{DType, Tensor};
+use indexmap::IndexMap;
+use mamba2::Recording;
 use parking_lot::{Mutex, RwLock};
 use pyo3::prelude::*;
 
 use crate::arrays::{to_array, to_tensor};
 use crate::errors::{OrRaise, bridge_error};
 use crate::gradients::Gradients;
+use crate::intermediates::Intermediates;
 use crate::runtime::{compute, free, read};
 use crate::state::{Mamba2State, unwrap, wrap};
 
 /// A graph that one backward consumes.
 struct Graph {
     output: Mutex<Option<mamba2::Output>>,
+    recording: Option<Recording>,
     model: Arc<RwLock<mamba2::Model>>,
 }
 
@@ -22,6 +26,12 @@ impl Graph {
     fn take(&self, py: Python<'_>) -> PyResult<mamba2::Output> {
         let output = self.output.lock().take(); // not held where Python may run
         output.ok_or_else(|| gone(py))
+    }
+
+    /// What the one backward gives.
+    fn gradients(&self, gradients: mamba2::Gradients) -> Gradients {
+        let intermediates = self.recording.as_ref().map(Recording::gradients).unwrap_or_default();
+        Gradients::new(gradients, intermediates)
     }
 }
 
@@ -48,10 +58,15 @@ pub struct Output {
 }
 
 impl Output {
-    pub fn new(output: mamba2::Output, model: Arc<RwLock<mamba2::Model>>, dtype: DType) -> Self {
+    pub fn new(
+        output: mamba2::Output,
+        recording: Option<Recording>,
+        model: Arc<RwLock<mamba2::Model>>,
+        dtype: DType,
+    ) -> Self {
         let states = output.states().iter().map(mamba2::State::detach).collect();
         let y = output.y().detach();
-        Self { y, states, graph: Arc::new(Graph { output: Mutex::new(Some(output)), model }), dtype }
+        Self { y, states, graph: Arc::new(Graph { output: Mutex::new(Some(output)), recording, model }), dtype }
     }
 }
 
@@ -69,6 +84,13 @@ impl Output {
         wrap(&self.states)
     }
 
+    /// The intermediates that were recorded.
+    #[getter]
+    fn intermediates(&self) -> Intermediates {
+        let recording = self.graph.recording.as_ref();
+        Intermediates::new(recording.map_or_else(IndexMap::new, Recording::values))
+    }
+
     /// Vector-Jacobian product.
     #[pyo3(signature = (dy, dstates=None))]
     fn backward(&self, dy: &Bound<'_, PyAny>, dstates: Option<Vec<PyRef<'_, Mamba2State>>>) -> PyResult<Gradients> {
@@ -80,7 +102,8 @@ impl Output {
         let fits = self.graph.output.lock().as_ref().map(check);
         fits.ok_or_else(|| gone(py))?.or_raise(py)?;
         let output = self.graph.take(py)?;
-        compute(py, move || output.backward(&model, &dy, dstates.as_deref())).map(Gradients::new)
+        let gradients = compute(py, move || output.backward(&model, &dy, dstates.as_deref()))?;
+        Ok(self.graph.gradients(gradients))
     }
 
     /// Mean squared error against `target`.
@@ -119,7 +142,8 @@ impl Loss {
         let output = self.graph.take(py)?;
         let objective = self.objective.lock().take();
         let objective = objective.ok_or_else(|| gone(py))?;
-        compute(py, move || output.backward_from(&model, &objective)).map(Gradients::new)
+        let gradients = compute(py, move || output.backward_from(&model, &objective))?;
+        Ok(self.graph.gradients(gradients))
     }
 }
 

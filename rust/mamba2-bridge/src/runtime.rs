@@ -35,6 +35,12 @@ static THREADS: AtomicUsize = AtomicUsize::new(0);
 static POOL: Mutex<Option<(u32, Arc<ThreadPool>)>> = Mutex::new(None);
 static LOADED_BY: LazyLock<u32> = LazyLock::new(std::process::id);
 
+/// The instruction set that the kernels run on: what the processor has, unless `MAMBA2_SIMD` says otherwise.
+#[pyfunction]
+pub fn instruction_set() -> &'static str {
+    mamba2::kernels::simd::name()
+}
+
 /// Sets how many threads compute, from the next call on. Results don't depend on it.
 #[pyfunction]
 pub fn set_num_threads(n: &Bound<'_, PyAny>) -> PyResult<()> {

@@ -11,6 +11,7 @@ use crate::mixer::Mamba2;
 use crate::ops;
 use crate::params::{Init, ParamSpec};
 use crate::state::State;
+use crate::tap::Taps;
 
 /// One layer of a stack: a pre-norm, a mixer and the residual connection.
 #[derive(Debug, Clone)]
@@ -42,7 +43,13 @@ impl Block {
 
     /// r (batch, seqlen, `d_model`) -> the same shape, and the mixer's state after the last token.
     pub fn forward(&self, r: &Tensor, state: Option<&State>) -> Result<(Tensor, State)> {
-        let (y, state) = self.mixer.forward(&self.norm.forward(r)?, state)?;
+        self.forward_tapped(r, state, &Taps::none())
+    }
+
+    /// The same with its intermediates, see [`crate::tap`].
+    pub fn forward_tapped(&self, r: &Tensor, state: Option<&State>, taps: &Taps) -> Result<(Tensor, State)> {
+        let u = taps.at("norm", self.norm.forward(r)?)?;
+        let (y, state) = self.mixer.forward_tapped(&u, state, &taps.within("mixer"))?;
         Ok(((r + y)?, state))
     }
 

@@ -13,6 +13,7 @@ use crate::linear::Linear;
 use crate::network::Network;
 use crate::params::{Init, ParamSpec};
 use crate::state::{State, check_dtype};
+use crate::tap::Taps;
 
 /// Configuration of a [`Mamba2Forecaster`].
 #[derive(Debug, Clone, PartialEq)]
@@ -117,6 +118,11 @@ impl Mamba2Forecaster {
     /// x (batch, seqlen, `d_input`) and one state for each layer (None: zeros) -> the prediction (batch, `d_output`) and the
     /// states after the last token. seqlen is at least 1.
     pub fn forward(&self, x: &Tensor, states: Option<&[State]>) -> Result<(Tensor, Vec<State>)> {
+        self.forward_tapped(x, states, &Taps::none())
+    }
+
+    /// The same with its intermediates, see [`crate::tap`].
+    pub fn forward_tapped(&self, x: &Tensor, states: Option<&[State]>, taps: &Taps) -> Result<(Tensor, Vec<State>)> {
         self.check_input(x)?;
         let (batch, seqlen, _) = x.dims3()?;
         if let Some(states) = states {
@@ -127,27 +133,29 @@ impl Mamba2Forecaster {
             let zeros = || self.zero_states(batch, self.dtype, x.device());
             return Ok((y, states.map_or_else(zeros, |states| Ok(states.to_vec()))?));
         }
-        let mut r = self.encoder.forward(x)?; // (batch, seqlen, d_model)
+        let mut r = taps.at("encoder", self.encoder.forward(x)?)?; // (batch, seqlen, d_model)
         let mut after = Vec::with_capacity(self.layers.len());
         for (layer, block) in self.layers.iter().enumerate() {
             interrupt::check()?;
-            let state;
-            (r, state) = block.forward(&r, states.map(|states| &states[layer]))?;
+            let inside = taps.within(format_args!("layers.{layer}"));
+            let (sum, state) = block.forward_tapped(&r, states.map(|states| &states[layer]), &inside)?;
+            r = taps.at(format_args!("layers.{layer}"), sum)?;
             after.push(state);
         }
         let last = self.norm_f.forward(&r.narrow(1, seqlen - 1, 1)?)?; // (batch, 1, d_model)
-        Ok((self.head.forward(&last.squeeze(1)?)?, after))
+        let last = taps.at("norm_f", last.squeeze(1)?)?;
+        Ok((taps.at("head", self.head.forward(&last)?)?, after))
     }
 }
 
 impl Network for Mamba2Forecaster {
-    fn forward(&self, x: &Tensor, states: Option<&[State]>) -> Result<(Tensor, Vec<State>)> {
-        self.forward(x, states)
+    fn forward(&self, x: &Tensor, states: Option<&[State]>, taps: &Taps) -> Result<(Tensor, Vec<State>)> {
+        self.forward_tapped(x, states, taps)
     }
 
-    fn step(&self, x_t: &Tensor, states: &[State]) -> Result<(Tensor, Vec<State>)> {
+    fn step(&self, x_t: &Tensor, states: &[State], taps: &Taps) -> Result<(Tensor, Vec<State>)> {
         self.check_step_input(x_t)?;
-        self.forward(&x_t.unsqueeze(1)?, Some(states))
+        self.forward_tapped(&x_t.unsqueeze(1)?, Some(states), taps)
     }
 
     fn check_input(&self, x: &Tensor) -> Result<()> {

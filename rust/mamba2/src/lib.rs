@@ -45,6 +45,7 @@ pub mod ops;
 pub mod optim;
 pub mod params;
 pub mod state;
+pub mod tap;
 pub mod trace;
 
 pub use config::Mamba2Config;
@@ -56,6 +57,7 @@ pub use mixer::Mamba2;
 pub use model::{Architecture, Model, Output};
 pub use params::{ParamSpec, Parameters};
 pub use state::State;
+pub use tap::{Fed, Feed, Recording, Taps};
 
 /// The name that numpy and torch give a Candle element type.
 #[must_use]

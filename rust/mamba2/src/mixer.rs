@@ -15,6 +15,7 @@ use crate::network::Network;
 use crate::ops;
 use crate::params::{Init, ParamSpec};
 use crate::state::{State, check_dtype};
+use crate::tap::Taps;
 
 impl Mamba2Config {
     /// The mixer's parameters in their order: state-spaces' names, `PyTorch`'s defaults (docs/mamba2.md, "Init").
@@ -118,6 +119,11 @@ impl Mamba2 {
     /// u (batch, seqlen, `d_model`) and the state before it (zeros where none is given) -> y of u's shape and the state
     /// after the last token. Differentiable in u, in the state and in every parameter. seqlen and batch may be 0.
     pub fn forward(&self, u: &Tensor, state: Option<&State>) -> Result<(Tensor, State)> {
+        self.forward_tapped(u, state, &Taps::none())
+    }
+
+    /// The same with its intermediates, see [`crate::tap`].
+    pub fn forward_tapped(&self, u: &Tensor, state: Option<&State>, taps: &Taps) -> Result<(Tensor, State)> {
         self.check_input(u)?;
         let batch = u.dim(0)?;
         if let Some(state) = state {
@@ -132,19 +138,25 @@ impl Mamba2 {
         if self.fused {
             let Self { dims, in_proj, core, out_proj, .. } = self;
             let mixer = ops::Mixer { dims, options: CoreOptions::of(&self.config), in_proj, core, out_proj };
-            return ops::mixer(mixer, u, state);
+            let (y, state) = ops::mixer(mixer, u, state)?;
+            return Ok((taps.at("out_proj", y)?, state));
         }
         let state = state.map_or_else(zeros, |state| Ok(state.clone()))?;
         let zxbcdt = self.in_proj.forward(u)?; // (batch, seqlen, d_in_proj)
         interrupt::check()?;
-        let (y, state) = mixer_core(&self.config, &self.dims, &zxbcdt, &self.core, &state)?; // (batch, seqlen, d_inner)
-        Ok((self.out_proj.forward(&y)?, state))
+        let (y, state) = mixer_core(&self.config, &self.dims, &zxbcdt, &self.core, &state, taps)?; // (batch, seqlen, d_inner)
+        Ok((taps.at("out_proj", self.out_proj.forward(&y)?)?, state))
     }
 
     /// The next token: `u_t` (batch, `d_model`) -> `y_t` (batch, `d_model`) and the state after it. Differentiable.
     pub fn step(&self, u_t: &Tensor, state: &State) -> Result<(Tensor, State)> {
+        self.step_tapped(u_t, state, &Taps::none())
+    }
+
+    /// The same with its intermediates, whose seqlen is 1, see [`crate::tap`].
+    pub fn step_tapped(&self, u_t: &Tensor, state: &State, taps: &Taps) -> Result<(Tensor, State)> {
         self.check_step_input(u_t)?;
-        let (y, state) = self.forward(&u_t.unsqueeze(1)?, Some(state))?;
+        let (y, state) = self.forward_tapped(&u_t.unsqueeze(1)?, Some(state), taps)?;
         Ok((y.squeeze(1)?, state))
     }
 
@@ -156,14 +168,14 @@ impl Mamba2 {
 }
 
 impl Network for Mamba2 {
-    fn forward(&self, x: &Tensor, states: Option<&[State]>) -> Result<(Tensor, Vec<State>)> {
-        let (y, state) = self.forward(x, states.and_then(<[State]>::first))?;
+    fn forward(&self, x: &Tensor, states: Option<&[State]>, taps: &Taps) -> Result<(Tensor, Vec<State>)> {
+        let (y, state) = self.forward_tapped(x, states.and_then(<[State]>::first), taps)?;
         Ok((y, vec![state]))
     }
 
-    fn step(&self, x_t: &Tensor, states: &[State]) -> Result<(Tensor, Vec<State>)> {
+    fn step(&self, x_t: &Tensor, states: &[State], taps: &Taps) -> Result<(Tensor, Vec<State>)> {
         let [state] = states else { return Err(one_state(states.len())) };
-        let (y, state) = self.step(x_t, state)?;
+        let (y, state) = self.step_tapped(x_t, state, taps)?;
         Ok((y, vec![state]))
     }
 

@@ -15,6 +15,7 @@ use crate::network::Network;
 use crate::ops;
 use crate::params::{ParamSpec, Parameters};
 use crate::state::{State, check_dtype};
+use crate::tap::{Feed, Recording, Taps};
 
 /// Which network, and of which sizes.
 #[derive(Debug, Clone, PartialEq)]
@@ -125,11 +126,27 @@ impl Model {
 
     /// Output and states after the last token, with the graph that [`Output::backward`] needs.
     pub fn forward(&self, x: &Tensor, states: Option<&[State]>) -> Result<Output> {
+        self.forward_tapped(x, states, &Taps::none())
+    }
+
+    /// The same, and its intermediates: what [`crate::tap`] lists, each replaced where `feed` has its name. Their gradients
+    /// are there after the output's backward.
+    ///
+    /// # Errors
+    /// [`Error::Config`]: `feed` has names that no intermediate has. [`Error::Shape`], [`Error::DType`]: what is fed doesn't fit.
+    pub fn record(&self, x: &Tensor, states: Option<&[State]>, feed: Feed) -> Result<(Output, Recording)> {
+        let recording = Recording::new(self.dtype, feed);
+        let output = self.forward_tapped(x, states, &recording.taps())?;
+        recording.check_fed()?;
+        Ok((output, recording))
+    }
+
+    fn forward_tapped(&self, x: &Tensor, states: Option<&[State]>, taps: &Taps) -> Result<Output> {
         self.network.check_input(x)?;
         let batch = x.dim(0)?;
         let given = states.map(|states| self.variables(states, batch)).transpose()?;
         let input = Var::from_tensor(x)?.into_inner();
-        let (y, states) = self.network.forward(&input, given.as_deref())?;
+        let (y, states) = self.network.forward(&input, given.as_deref(), taps)?;
         Ok(Output { y, states, input, initial: given, version: self.version })
     }
 
@@ -137,13 +154,32 @@ impl Model {
     pub fn infer(&self, x: &Tensor, states: Option<&[State]>) -> Result<(Tensor, Vec<State>)> {
         self.network.check_input(x)?;
         let states = states.map(|states| self.detached(states, x.dim(0)?)).transpose()?;
-        self.inference.forward(&x.detach(), states.as_deref())
+        self.inference.forward(&x.detach(), states.as_deref(), &Taps::none())
     }
 
     /// The next token's output and the states after it, without a graph. `x_t` is an input without its seqlen.
     pub fn step(&self, x_t: &Tensor, states: &[State]) -> Result<(Tensor, Vec<State>)> {
+        self.step_tapped(x_t, states, &Taps::none())
+    }
+
+    /// The same, and its intermediates, as [`Model::record`]; their seqlen is 1. There is no backward.
+    ///
+    /// # Errors
+    /// Those of [`Model::record`]. [`Error::Config`]: `feed` has gradients.
+    pub fn record_step(&self, x_t: &Tensor, states: &[State], feed: Feed) -> Result<(Tensor, Vec<State>, Recording)> {
+        let gradients: Vec<_> = feed.iter().filter(|(_, fed)| fed.gradient.is_some()).map(|(name, _)| name).collect();
+        if !gradients.is_empty() {
+            return Err(Error::config("feed", "values alone, since a step has no backward", gradients));
+        }
+        let recording = Recording::new(self.dtype, feed);
+        let (y, states) = self.step_tapped(x_t, states, &recording.taps())?;
+        recording.check_fed()?;
+        Ok((y, states, recording))
+    }
+
+    fn step_tapped(&self, x_t: &Tensor, states: &[State], taps: &Taps) -> Result<(Tensor, Vec<State>)> {
         self.network.check_step_input(x_t)?;
-        self.inference.step(&x_t.detach(), &self.detached(states, x_t.dim(0)?)?)
+        self.inference.step(&x_t.detach(), &self.detached(states, x_t.dim(0)?)?, taps)
     }
 
     fn detached(&self, states: &[State], batch: usize) -> Result<Vec<State>> {

@@ -13,6 +13,7 @@ use crate::error::Result;
 use crate::interrupt;
 use crate::ops;
 use crate::state::State;
+use crate::tap::Taps;
 
 pub use gated_norm::rms_norm;
 pub use ssd::{MIN_BLOCK, ssd};
@@ -37,24 +38,30 @@ pub struct CoreParams {
 /// Everything between the projections (docs/mamba2.md, steps 1 to 6).
 ///
 /// `zxbcdt` (batch, seqlen, `d_in_proj`) with seqlen and batch at least 1 -> y (batch, seqlen, `d_inner`) and the state
-/// after the last token. Differentiable in every tensor.
+/// after the last token. Differentiable in every tensor. Its taps: see [`crate::tap`].
 pub fn mixer_core(
     config: &Mamba2Config,
     dims: &Dims,
     zxbcdt: &Tensor,
     params: &CoreParams,
     state: &State,
+    taps: &Taps,
 ) -> Result<(Tensor, State)> {
     let (batch, seqlen, _) = zxbcdt.dims3()?;
     let Dims { d_ssm, d_mlp, nheads, headdim, ngroups, d_state, conv_dim, .. } = *dims;
     let bc = ngroups * d_state;
 
-    let (z0, x0) = (zxbcdt.narrow(2, 0, d_mlp)?, zxbcdt.narrow(2, d_mlp, d_mlp)?);
-    let z = zxbcdt.narrow(2, 2 * d_mlp, d_ssm)?;
-    let xbc = zxbcdt.narrow(2, 2 * d_mlp + d_ssm, conv_dim)?;
-    let dt = zxbcdt.narrow(2, 2 * d_mlp + d_ssm + conv_dim, nheads)?;
+    let projected = taps.within("in_proj");
+    let mlp = match d_mlp {
+        0 => None,
+        _ => Some(projected.at("mlp", zxbcdt.narrow(2, 0, 2 * d_mlp)?)?),
+    };
+    let z = projected.at("z", zxbcdt.narrow(2, 2 * d_mlp, d_ssm)?)?;
+    let xbc = projected.at("xBC", zxbcdt.narrow(2, 2 * d_mlp + d_ssm, conv_dim)?)?;
+    let dt = projected.at("dt", zxbcdt.narrow(2, 2 * d_mlp + d_ssm + conv_dim, nheads)?)?;
 
     let (xbc, conv_state) = conv::conv_silu(&xbc, &state.conv, &params.conv_weight, params.conv_bias.as_ref())?;
+    let xbc = taps.at("conv", xbc)?;
     interrupt::check()?;
 
     // The norm may divide by a sum that nearly cancels: what the scan rounds would show in the output many times over.
@@ -65,17 +72,24 @@ pub fn mixer_core(
     let b = xbc.narrow(2, d_ssm, bc)?.reshape((batch, seqlen, ngroups, d_state))?;
     let c = xbc.narrow(2, d_ssm + bc, bc)?.reshape((batch, seqlen, ngroups, d_state))?;
 
-    let dt = step_size(&dt.broadcast_add(&widen(&params.dt_bias)?)?, config.dt_limit)?;
+    let dt = taps.at("dt", step_size(&dt.broadcast_add(&widen(&params.dt_bias)?)?, config.dt_limit)?)?;
     let a = widen(&params.a_log)?.exp()?.neg()?;
     let skip = widen(&params.d)?;
     let skip = if config.d_has_hdim { skip.reshape((nheads, headdim))? } else { skip };
     let (y, ssm_state) = ssd(&x, &dt, &a, &b, &c, Some(&skip), &widen(&state.ssm)?, config.chunk_size)?;
     interrupt::check()?;
 
-    let y = y.reshape((batch, seqlen, d_ssm))?;
+    let y = taps.at("scan", y.reshape((batch, seqlen, d_ssm))?)?;
     let norm_weight = params.norm_weight.as_ref().map(widen).transpose()?;
     let y = gated_norm::gated_norm(config, dims, &y, &z, norm_weight.as_ref())?.to_dtype(narrow)?;
-    let y = if d_mlp == 0 { y } else { Tensor::cat(&[&z0.silu()?.mul(&x0)?, &y], 2)? };
+    let y = taps.at("norm", y)?;
+    let y = match mlp {
+        None => y,
+        Some(mlp) => {
+            let (z0, x0) = (mlp.narrow(2, 0, d_mlp)?, mlp.narrow(2, d_mlp, d_mlp)?);
+            Tensor::cat(&[&taps.at("mlp", z0.silu()?.mul(&x0)?)?, &y], 2)?
+        }
+    };
     Ok((y, State { conv: conv_state, ssm: ssm_state.to_dtype(narrow)? }))
 }
 

@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import mamba2_bridge as mb
+from mamba2_bridge.output import Mamba2Output
 from mamba2_bridge.parity.lazy import LazyArrays
-from mamba2_bridge.parity.runner import PARAM, Feed, Runner
-from mamba2_bridge.parity.stages import mamba2_stages
+from mamba2_bridge.parity.mamba2_cases import sequence_and_states
+from mamba2_bridge.parity.runner import Runner
+from mamba2_bridge.parity.stages import PARAM, mamba2_stages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from mamba2_bridge.output import ForecasterOutput
     from mamba2_bridge.parity.cases import AdamW, Array, Arrays, Batch, Case, DType
+    from mamba2_bridge.parity.runner import Feed
     from mamba2_bridge.parity.stages import Stage
 
 
@@ -49,7 +53,7 @@ class NativeRunner(Runner):
         self._optimizer: mb.optim.AdamW | None = None
         self._intermediates: tuple[str, ...] = ()
 
-    def build(self, case: Case, dtype: DType) -> mb.Model[Any]:
+    def build(self, case: Case, dtype: DType) -> mb.Mamba2 | mb.Mamba2Forecaster:
         """Make the mixer, or the forecaster."""
         options = dict(case.config)
         sizes = {name: options.pop(name) for name in ("n_layer", "d_input", "d_output") if name in options}
@@ -72,15 +76,18 @@ class NativeRunner(Runner):
     def forward(self, batch: Batch, feed: Feed | None = None) -> Arrays:
         """Compute everything from inputs to outputs, as `Runner.forward`."""
         self._batch = batch
-        x, *given = batch.inputs.values()
-        states = [mb.Mamba2State(*pair) for pair in zip(given[::2], given[1::2], strict=True)]
+        x, given = sequence_and_states(batch.inputs)
+        states = [mb.Mamba2State(*parts) for parts in given]
         if self.case.by_token:
             return self._by_token(x, states, feed)
         self._out = out = self.model.record(x, self._state(states), feed=_feed(feed))
         self._intermediates = tuple(out.intermediates)
         made = {name: partial(out.intermediates.__getitem__, name) for name in out.intermediates}
-        finals = [out.state] if isinstance(self.model, mb.Mamba2) else out.states
-        results = {**made, "out": lambda: out.y, **_of_states("final.", self._named(finals))}
+        results: dict[str, Callable[[], Array]] = {
+            **made,
+            "out": lambda: out.y,
+            **_of_states("final.", self._named(_finals(out))),
+        }
         if batch.target is not None:
             loss = self._loss = out.mse_loss(batch.target)
             results["loss"] = lambda: np.asarray(loss.item())
@@ -94,10 +101,9 @@ class NativeRunner(Runner):
         else:
             grads = self._out.backward(self._upstream("out"), self._dstate())
         self._grads = grads
-        results = {next(iter(batch.inputs)): lambda: grads.input}
+        results = {"u" if "u" in batch.inputs else "x": lambda: grads.input}
         if grads.state is not None:
-            states = [grads.state] if isinstance(self.model, mb.Mamba2) else grads.state
-            results |= _of_states("init.", self._named(states))
+            results |= _of_states("init.", self._named(_listed(grads.state)))
         results |= {f"{PARAM}{name}": partial(grads.__getitem__, name) for name in grads}
         of = grads.intermediates
         return LazyArrays(results | {name: partial(of.__getitem__, name) for name in of})
@@ -145,7 +151,7 @@ class NativeRunner(Runner):
         return {**results, "out": out, **finals}
 
     def _state(self, states: list[mb.Mamba2State]) -> Any:
-        """What the model's forward takes for states."""
+        """Give states as the model takes them."""
         if not states:
             return None
         return states[0] if isinstance(self.model, mb.Mamba2) else states
@@ -163,15 +169,22 @@ class NativeRunner(Runner):
         given = {name: value for name, value in self._batch.upstream.items() if name.startswith("final.")}
         if not given:
             return None
-        finals = [self._out.state] if isinstance(self.model, mb.Mamba2) else self._out.states
         states = []
-        for prefix, state in self._named(finals).items():
+        for prefix, state in self._named(_finals(self._out)).items():
             parts = {
                 part: given.get(f"final.{prefix}{part}", np.zeros_like(getattr(state, part)))
                 for part in ("conv_state", "ssm_state")
             }
             states.append(mb.Mamba2State(**parts))
         return self._state(states)
+
+
+def _finals(out: Mamba2Output | ForecasterOutput) -> list[mb.Mamba2State]:
+    return _listed(out.state if isinstance(out, Mamba2Output) else out.states)
+
+
+def _listed(states: mb.Mamba2State | list[mb.Mamba2State]) -> list[mb.Mamba2State]:
+    return [states] if isinstance(states, mb.Mamba2State) else states
 
 
 def load(varmap: mb.VarMap, params: Arrays) -> None:

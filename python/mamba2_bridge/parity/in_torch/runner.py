@@ -6,17 +6,19 @@ from abc import abstractmethod
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mamba2_bridge.parity.lazy import LazyArrays
-from mamba2_bridge.parity.runner import PARAM, Feed, Runner
-from mamba2_bridge.parity.runners.torch_taps import Taps
-
 import torch
 from torch import Tensor, nn
+
+from mamba2_bridge.parity.in_torch.taps import Taps
+from mamba2_bridge.parity.lazy import LazyArrays
+from mamba2_bridge.parity.runner import Runner
+from mamba2_bridge.parity.stages import PARAM
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from mamba2_bridge.parity.cases import AdamW, Array, Arrays, Batch, Case, DType
+    from mamba2_bridge.parity.runner import Feed
 
 
 class TorchRunner(Runner):

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mamba2_bridge._extras import require
-
-require("torch", "mamba2_bridge.parity.runners")
-
-import torch  # noqa: E402 (only now is it sure to be there)
-from torch import Tensor  # noqa: E402
+import torch
+from torch import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,7 +35,7 @@ class Taps:
         self.values[name] = tensor.detach()
         if not torch.is_grad_enabled():
             return self.fed_values.get(name, tensor)
-        # A gradient that is asked for, of an anchor, is one that arrives even where the tensor was cut from the graph.
+        # Asking for an anchor's gradient makes one arrive even where the tensor was cut from the graph.
         anchor = torch.zeros((), dtype=tensor.dtype, requires_grad=True)
         self.anchors.append(anchor)
         passed: Tensor = _Tap.apply(tensor, anchor, name, self)
@@ -48,13 +44,13 @@ class Taps:
 
 class _Tap(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, tensor: Tensor, anchor: Tensor, name: str, taps: Taps) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, tensor: Tensor, anchor: Tensor, name: str, taps: Taps) -> Tensor:
         del anchor
         ctx.name, ctx.taps = name, taps
         return taps.fed_values[name].clone() if name in taps.fed_values else tensor.view_as(tensor)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, None, None]:
         taps: Taps = ctx.taps
         taps.gradients[ctx.name] = grad.detach()
         return taps.fed_gradients.get(ctx.name, grad), None, None, None

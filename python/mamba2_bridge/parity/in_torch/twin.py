@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-from mamba2_bridge.parity.runners.in_torch import TorchRunner
-from mamba2_bridge.parity.stages import mamba2_stages
-from mamba2_bridge.torch.reference import Mamba2, Mamba2Forecaster, Scan, State, set_tap
+from typing import TYPE_CHECKING
 
 import torch
+
+from mamba2_bridge.parity.in_torch.runner import TorchRunner
+from mamba2_bridge.parity.mamba2_cases import sequence_and_states
+from mamba2_bridge.parity.stages import mamba2_stages
+from mamba2_bridge.torch.reference import Mamba2, Mamba2Forecaster, Scan, State, set_tap
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from mamba2_bridge.parity.cases import Case
-    from mamba2_bridge.parity.runners.torch_taps import Taps
+    from mamba2_bridge.parity.in_torch.taps import Taps
     from mamba2_bridge.parity.stages import Stage
 
 
@@ -51,8 +52,8 @@ class TwinRunner(TorchRunner):
 
     def call(self, inputs: Mapping[str, Tensor], taps: Taps) -> dict[str, Tensor]:
         """Run the model, over the whole sequence or token by token."""
-        x, *given = inputs.values()
-        states = [State(*pair) for pair in zip(given[::2], given[1::2], strict=True)]
+        x, given = sequence_and_states(inputs)
+        states = [State(*parts) for parts in given]
         if self.case.by_token:
             return self._by_token(x, states, taps)
         set_tap(self.model, taps)
