@@ -21,7 +21,7 @@ from mamba2_bridge.parity.artifact.manifest import (
 )
 from mamba2_bridge.parity.artifact.tensors import SUFFIX, read_tensors, write_tensor, write_tensors
 from mamba2_bridge.parity.lazy import subset
-from mamba2_bridge.parity.outcome import outcome_of, own_losses
+from mamba2_bridge.parity.outcome import DRAWS, outcome_of, own_losses
 from mamba2_bridge.parity.report import versions
 from mamba2_bridge.parity.runner import Feed
 
@@ -41,6 +41,7 @@ def record(
     *,
     dtype: DType = "float64",
     floors: bool = True,
+    draws: int = DRAWS,
     seed: int | None = None,
 ) -> None:
     """Run a case and write all that it gives, and the case itself, to a folder.
@@ -60,6 +61,8 @@ def record(
     floors
         Whether to record noise floors, too, in fp64 alone. They take several more runs in both dtypes, whose
         tensors wait on the disk.
+    draws
+        Runs that tell a noise floor, as for `mamba2_bridge.parity.compare.compare`.
     seed
         What the case was drawn from, for whoever reads the manifest.
 
@@ -79,13 +82,11 @@ def record(
         raise CheckpointError(f"{target} is there and holds no artifact of mamba2_bridge: it is not replaced")
     target.parent.mkdir(parents=True, exist_ok=True)
     with replaced_folder(target) as staged:
-        manifest = _recorded(runner, case, staged, dtype, floors and dtype == "float64", seed)
+        manifest = _recorded(runner, case, staged, dtype, draws if floors and dtype == "float64" else 0, seed)
         (staged / MANIFEST).write_text(manifest.to_text(), encoding="utf-8")
 
 
-def _recorded(
-    runner: Runner, case: Case, root: Path, dtype: DType, floors: bool, seed: int | None
-) -> Manifest:
+def _recorded(runner: Runner, case: Case, root: Path, dtype: DType, draws: int, seed: int | None) -> Manifest:
     entries = _write_case(root, case)
     outcome = outcome_of(runner, case, dtype)
     forward = write_tensors(root, "forward", outcome.forward)
@@ -94,10 +95,10 @@ def _recorded(
         write_tensors(root, f"step{number}", step) for number, step in enumerate(outcome.steps, start=1)
     )
     own = fed = None
-    if floors:
-        own = _losses(runner, case, root)
+    if draws:
+        own = _losses(runner, case, root, draws)
         if runner.feeds and outcome.intermediates:
-            fed = _losses(runner, case, root, _feed(root, outcome, forward, backward))
+            fed = _losses(runner, case, root, draws, _feed(root, outcome, forward, backward))
     return Manifest(
         versions=versions(),
         runner=outcome.name,
@@ -129,7 +130,7 @@ def _write_batch(root: Path, folder: str, batch: Batch) -> BatchEntries:
     return BatchEntries(inputs, upstream, target)
 
 
-def _losses(runner: Runner, case: Case, root: Path, feed: Feed | None = None) -> dict[str, float]:
+def _losses(runner: Runner, case: Case, root: Path, draws: int, feed: Feed | None = None) -> dict[str, float]:
     """Measure noise floors; what the runs in fp64 give waits on the disk."""
     spool = root / "floors"
 
@@ -141,7 +142,7 @@ def _losses(runner: Runner, case: Case, root: Path, feed: Feed | None = None) ->
             backward=read_tensors(root, write_tensors(root, "floors/backward", outcome.backward)),
         )
 
-    losses = own_losses(runner, replace(case, optimizer=None), feed, hold=hold)
+    losses = own_losses(runner, replace(case, optimizer=None), feed, draws, hold=hold)
     shutil.rmtree(spool)
     return losses
 
