@@ -249,8 +249,8 @@ def test_what_no_artifact_holds_is_named(tmp_path):
     runner.extra = ("phases", np.zeros(2, np.complex128))
     with pytest.raises(DTypeError, match="phases has dtype complex128, an artifact holds float64, float32"):
         record(runner, MIXER, tmp_path / "a", floors=False)
-    with pytest.raises(ConfigError, match="the case gated_mlp can't be written as JSON: .*ndarray"):
-        strange = replace(MIXER, config={**MIXER.config, "dt_limit": np.array([0.0, 1.0])})
+    strange = replace(MIXER, config={**MIXER.config, "dt_limit": np.array([0.0, 1.0])})
+    with pytest.raises(ConfigError, match=r"the case gated_mlp can't be written as JSON: .*ndarray"):
         record(TwinRunner(), strange, tmp_path / "a", floors=False)
     assert not os.listdir(tmp_path)
 

@@ -1,4 +1,4 @@
-"""What is wrong with an artifact is said: which file, what was expected, what came. A write is whole or not at all."""
+"""Of a damaged artifact it is said which file, what was expected and what came; writes are whole or none."""
 
 import hashlib
 import json
@@ -206,25 +206,25 @@ def test_a_wrong_field_is_named(change, message, artifact):
 def test_a_manifest_that_was_changed_is_refused(artifact):
     path = artifact / "manifest.json"
     path.write_text(path.read_text().replace('"lr": 0.1', '"lr": 0.2'))
-    with pytest.raises(CheckpointError, match="what it says should have SHA-256 [0-9a-f]{64}, got"):
+    with pytest.raises(CheckpointError, match=r"what it says should have SHA-256 [0-9a-f]{64}, got"):
         read(artifact)
 
 
 def test_what_is_not_there_is_named(artifact, tmp_path):
-    with pytest.raises(FileNotFoundError, match="there is no artifact .*nothing"):
+    with pytest.raises(FileNotFoundError, match=r"there is no artifact .*nothing"):
         read(tmp_path / "nothing")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(CheckpointError, match="empty: no artifact, it has no manifest.json"):
+    with pytest.raises(CheckpointError, match=r"empty: no artifact, it has no manifest.json"):
         read(tmp_path / "empty")
-    with pytest.raises(CheckpointError, match="no artifact, it has no manifest.json"):
+    with pytest.raises(CheckpointError, match=r"no artifact, it has no manifest.json"):
         read(artifact / "manifest.json")
     found = read(artifact)
     (artifact / "forward" / "0000-out.safetensors").unlink()
     with pytest.raises(
-        CheckpointError, match="0000-out.safetensors: is missing; it should hold out, float64"
+        CheckpointError, match=r"0000-out.safetensors: is missing; it should hold out, float64"
     ):
         found.outcome.forward["out"]
-    with pytest.raises(CheckpointError, match="0000-out.safetensors: is missing"):
+    with pytest.raises(CheckpointError, match=r"0000-out.safetensors: is missing"):
         read(artifact)
 
 
@@ -232,14 +232,14 @@ def test_a_link_out_of_the_folder_is_refused(artifact, tmp_path):
     file = artifact / "forward" / "0000-out.safetensors"
     file.rename(tmp_path / "elsewhere.safetensors")
     file.symlink_to(tmp_path / "elsewhere.safetensors")
-    with pytest.raises(CheckpointError, match="leads out of the artifact's folder, to .*elsewhere"):
+    with pytest.raises(CheckpointError, match=r"leads out of the artifact's folder, to .*elsewhere"):
         read(artifact)
 
 
 def test_a_file_of_other_tensors_is_refused(artifact):
     file = artifact / "forward" / "0000-out.safetensors"
     save_file({"a": np.zeros(3), "b": np.zeros(3)}, file)
-    with pytest.raises(CheckpointError, match="must hold 'tensor' alone, for out, got .*'a', 'b'"):
+    with pytest.raises(CheckpointError, match=r"must hold 'tensor' alone, for out, got .*'a', 'b'"):
         looked_at(artifact)
 
 
