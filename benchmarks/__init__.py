@@ -2,6 +2,7 @@
 
     python -m benchmarks run        # every work by every contender, into benchmarks/results/
     python -m benchmarks report     # docs/performance.md from those results
+    python -m benchmarks.artifact_memory  # apart from all that: memory while a large model is recorded
 
 Data goes one way:
 

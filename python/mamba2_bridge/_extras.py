@@ -9,6 +9,7 @@ EXTRA_OF = {
     "matplotlib": "train",
     "torch": "torch",
     "transformers": "transformers",
+    "safetensors": "parity",
     "hypothesis": "test",
 }
 

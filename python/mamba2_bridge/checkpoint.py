@@ -45,7 +45,7 @@ def save(folder: str | PathLike[str], kind: str, config: Mapping[str, Any], varm
     with tempfile.TemporaryDirectory(prefix=".writing-", dir=target.parent) as beside:
         staged = Path(beside) / "model"
         staged.mkdir()
-        written = {_FORMAT: _OURS, _KIND: kind, **_to_json(config)}
+        written = {_FORMAT: _OURS, _KIND: kind, **to_json(config)}
         text = json.dumps(written, indent=2, allow_nan=False) + "\n"
         _native.write_file(staged / CONFIG, text.encode())
         varmap.save(staged / WEIGHTS)
@@ -55,19 +55,20 @@ def save(folder: str | PathLike[str], kind: str, config: Mapping[str, Any], varm
 def read_config(folder: str | PathLike[str], kind: str, config_class: type[Any]) -> Any:
     """Read the configuration of a folder that holds a model of the class named ``kind``."""
     path = Path(folder) / CONFIG
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path}: not a JSON file: {error}") from None
-    if not isinstance(values, dict) or values.pop(_FORMAT, None) != _OURS:
-        raise CheckpointError(f"{path}: not a configuration that mamba2_bridge wrote")
+    values = _read(path)
+    del values[_FORMAT]
     found = values.pop(_KIND, None)
     if found != kind:
         raise CheckpointError(f"{path}: holds a {found}, not a {kind}")
     try:
-        return config_class.from_dict(_from_json(values))
+        return config_class.from_dict(from_json(values))
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"{path}: {error}") from None
+
+
+def kind_of(folder: str | PathLike[str]) -> str:
+    """Name of the class whose model a folder holds."""
+    return str(_read(Path(folder) / CONFIG).get(_KIND))
 
 
 def weights(folder: str | PathLike[str]) -> Path:
@@ -88,31 +89,40 @@ def _is_ours(config: Path) -> bool:
     return isinstance(values, dict) and values.get(_FORMAT) == _OURS
 
 
-def _to_json(value: Any) -> Any:
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path}: not a JSON file: {error}") from None
+    if not isinstance(values, dict) or values.get(_FORMAT) != _OURS:
+        raise CheckpointError(f"{path}: not a configuration that mamba2_bridge wrote")
+    return values
+
+
+def to_json(value: Any) -> Any:
     """Infinity as ``{"__float__": "Infinity"}``: JSON has no number for it."""
     if isinstance(value, float) and math.isinf(value):
         return {"__float__": "Infinity" if value > 0 else "-Infinity"}
     if isinstance(value, dict):
-        return {key: _to_json(inner) for key, inner in value.items()}
+        return {key: to_json(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_to_json(inner) for inner in value]
+        return [to_json(inner) for inner in value]
     return value
 
 
-def _from_json(value: Any) -> Any:
+def from_json(value: Any) -> Any:
+    """Read what `to_json` wrote; lists become tuples."""
     if isinstance(value, dict):
         if value.keys() == {"__float__"}:
             return float(value["__float__"])
-        return {
-            key: _limit(inner) if key == "dt_limit" else _from_json(inner) for key, inner in value.items()
-        }
+        return {key: _limit(inner) if key == "dt_limit" else from_json(inner) for key, inner in value.items()}
     if isinstance(value, list):
-        return tuple(_from_json(inner) for inner in value)
+        return tuple(from_json(inner) for inner in value)
     return value
 
 
 def _limit(value: Any) -> Any:
     """Read dt_limit: others write infinity as null, too."""
     if isinstance(value, list):
-        return tuple(math.inf if bound is None else _from_json(bound) for bound in value)
-    return _from_json(value)
+        return tuple(math.inf if bound is None else from_json(bound) for bound in value)
+    return from_json(value)

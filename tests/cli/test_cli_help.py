@@ -8,7 +8,7 @@ import textwrap
 
 import pytest
 
-OPTIONAL = ("pandas", "matplotlib", "torch")
+OPTIONAL = ("pandas", "matplotlib", "torch", "safetensors")
 
 
 def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -51,7 +51,7 @@ def test_the_help_names_the_commands_and_imports_no_extra():
         """
     )
     assert done.returncode == 0, done.stderr
-    for name in ("train", "predict", "parity"):
+    for name in ("train", "predict", "parity", "record", "compare"):
         assert f"  {name} " in done.stdout
     assert done.stdout.splitlines()[-1] == "[]"
 
@@ -68,6 +68,9 @@ def test_the_version_is_the_packages():
         ("pandas", "train", ["train", "x.csv", "--target", "y", "--out", "run"]),
         ("pandas", "train", ["predict", "run", "x.csv"]),
         ("matplotlib", "train", ["train", "x.csv", "--target", "y", "--out", "run"]),
+        ("safetensors", "parity", ["compare", "a", "b"]),
+        ("safetensors", "parity", ["record", "--out", "a"]),
+        ("torch", "torch", ["record", "--model", "twin", "--out", "a"]),
     ],
 )
 def test_a_missing_extra_is_named_with_its_install_command(module, extra, arguments):

@@ -18,6 +18,8 @@ _COMMANDS = {
         "Predict with a trained forecaster; writes a CSV file.",
     ),
     "parity": ("mamba2_bridge.cli.parity", "parity", "Compare the native model with its PyTorch twin."),
+    "record": ("mamba2_bridge.cli.record", "record", "Write all tensors of a model's run to a folder."),
+    "compare": ("mamba2_bridge.cli.compare", "compare", "Compare such a folder with another, or a model."),
     "doctor": (
         "mamba2_bridge.cli.doctor",
         "doctor",

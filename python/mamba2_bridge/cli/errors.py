@@ -18,11 +18,11 @@ EXIT_FAILURE, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 
 
 @contextmanager
-def one_line_errors() -> Iterator[None]:
+def one_line_errors(failure: int = EXIT_FAILURE) -> Iterator[None]:
     """Turn errors a user can do something about into a message on stderr.
 
-    Exit code 2 for a wrong setting or a missing extra, 130 for Ctrl-C, 1 for all else: bad data, a file that
-    is not there, a model that does not fit into memory.
+    Exit code 2 for a wrong setting or a missing extra, 130 for Ctrl-C, ``failure`` for all else: bad data, a
+    file that is not there, a model that does not fit into memory.
     """
     try:
         yield
@@ -34,9 +34,9 @@ def one_line_errors() -> Iterator[None]:
     except ConfigError as error:
         _fail(error, EXIT_USAGE)
     except (Mamba2BridgeError, OSError) as error:
-        _fail(error, EXIT_FAILURE)
+        _fail(error, failure)
     except MemoryError as error:
-        _fail(error if str(error) else MemoryError("not enough memory"), EXIT_FAILURE)
+        _fail(error if str(error) else MemoryError("not enough memory"), failure)
     except ModuleNotFoundError as error:
         if error.name not in EXTRA_OF:
             raise

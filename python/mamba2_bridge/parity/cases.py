@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+from mamba2_bridge.parity.lazy import LazyArrays, mapped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,7 +78,8 @@ class Case:
     name
         What reports call it.
     params
-        Every parameter by the reference's name.
+        Every parameter by the reference's name, in either precision; those of a large model may be made when
+        they are read.
     batches
         The first is compared tensor by tensor; with an `optimizer` each of them is a step.
     config
@@ -111,8 +115,10 @@ class Case:
         )
 
 
-def cast(arrays: Arrays, dtype: DType) -> dict[str, Array]:
-    """Bring floating point arrays into ``dtype``; integers stay."""
+def cast(arrays: Arrays, dtype: DType) -> Arrays:
+    """Bring floating point arrays into ``dtype``; integers stay, and what is lazy stays lazy."""
+    if isinstance(arrays, LazyArrays):
+        return mapped(partial(_cast, dtype=dtype), arrays)
     return {name: _cast(array, dtype) for name, array in arrays.items()}
 
 

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mamba2_bridge.exceptions import CheckpointError
 from mamba2_bridge.parity.cases import Case
+from mamba2_bridge.parity.lazy import subset
 from mamba2_bridge.parity.measures import difference
 from mamba2_bridge.parity.outcome import DRAWS, GRAD, held, outcome_of, own_losses, run
 from mamba2_bridge.parity.report import ParityReport
@@ -103,12 +105,41 @@ def _case(
 ) -> Iterator[TensorResult]:
     losses = own_losses(reference, case, draws=draws)
     want = replace(held(outcome_of(reference, case, "float64")), own_losses=losses)
-    feed = Feed(
-        {name: want.forward[name] for name in want.intermediates},
-        {name: want.backward[name] for name in want.intermediates if name in want.backward},
-    )
+
+    def fed_losses(feed: Feed) -> Mapping[str, float]:
+        once = replace(case, optimizer=None)
+        return own_losses(reference, once, feed, draws) if reference.feeds else losses
+
+    yield from against(want, candidate, case, fed_losses, dtypes=dtypes, isolated=isolated, policy=policy)
+
+
+def against(
+    want: Outcome,
+    candidate: Runner,
+    case: Case,
+    fed_losses: Callable[[Feed], Mapping[str, float]],
+    *,
+    dtypes: Sequence[DType],
+    isolated: bool = True,
+    policy: Policy = DEFAULT,
+) -> Iterator[TensorResult]:
+    """Run a candidate in each dtype and compare it with what the reference made, see `compare`.
+
+    Parameters
+    ----------
+    want
+        The reference's outcome.
+    candidate
+        What is looked at.
+    case
+        What both compute.
+    fed_losses
+        What the reference loses in fp32 where its stages are fed so.
+    dtypes, isolated, policy
+        As for `compare`.
+    """
     once = replace(case, optimizer=None)
-    fed_losses: dict[str, float] | None = None
+    losses: Mapping[str, float] | None = None
     for dtype in dtypes:
         if dtype == "float64":
             ran = yield from _attempt(candidate, case, dtype, want, None, policy)
@@ -116,14 +147,15 @@ def _case(
             ran = yield from _attempt(candidate, once, dtype, replace(want, steps=()), None, policy)
         if not (ran and isolated and candidate.feeds):
             continue
-        common = set(candidate.intermediates)
-        part = Feed(*({n: a for n, a in of.items() if n in common} for of in (feed.values, feed.gradients)))
-        if not part.values:
+        mine = set(candidate.intermediates)
+        common = [name for name in want.intermediates if name in mine]
+        if not common:
             continue
-        if fed_losses is None:
-            fed_losses = own_losses(reference, once, part, draws) if reference.feeds else losses
-        fed_want = replace(want, own_losses=fed_losses, steps=())
-        yield from _attempt(candidate, once, dtype, fed_want, part, policy)
+        back = [name for name in common if name in want.backward]
+        feed = Feed(subset(want.forward, common), subset(want.backward, back))
+        if losses is None:
+            losses = fed_losses(feed)
+        yield from _attempt(candidate, once, dtype, replace(want, own_losses=losses, steps=()), feed, policy)
 
 
 def _attempt(
@@ -138,6 +170,8 @@ def _attempt(
         yield from compare_outcomes(
             case.name, want, run(candidate, case, dtype, feed), mode=mode, policy=policy
         )
+    except CheckpointError:  # a damaged artifact, which is no fault of the candidate
+        raise
     except Exception as error:  # whatever it is, it is a failure, and the other cases are worth running
         problem = f"{type(error).__name__}: {error}"
         yield TensorResult(

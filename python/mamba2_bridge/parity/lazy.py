@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -36,3 +37,19 @@ class LazyArrays(Mapping[str, "NDArray[Any]"]):
     def __contains__(self, name: object) -> bool:
         """Tell whether there is such a name, without making its array."""
         return name in self._makers
+
+
+def subset(arrays: Mapping[str, NDArray[Any]], names: Iterable[str]) -> LazyArrays:
+    """Give some arrays of a mapping, read when they are asked for."""
+    return LazyArrays({name: partial(arrays.__getitem__, name) for name in names})
+
+
+def mapped(
+    function: Callable[[NDArray[Any]], NDArray[Any]], arrays: Mapping[str, NDArray[Any]]
+) -> LazyArrays:
+    """Give every array of a mapping after ``function``, at each read."""
+
+    def made(name: str) -> NDArray[Any]:
+        return function(arrays[name])
+
+    return LazyArrays({name: partial(made, name) for name in arrays})

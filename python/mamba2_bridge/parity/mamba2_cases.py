@@ -129,20 +129,25 @@ def draw_parameters(
 
     ``dt_range`` bounds the time steps of a token whose projection gives nothing.
     """
-    params: dict[str, Array] = {}
-    for name, shape in parameter_shapes(config).items():
-        if name == "dt_bias":
-            value = np.log(np.expm1(rng.uniform(*dt_range, shape)))  # the inverse of softplus
-        elif name == "A_log":
-            value = np.log(rng.uniform(0.1, 4.0, shape))
-        elif name in ("D", "norm.weight"):
-            value = 1.0 + 0.3 * rng.standard_normal(shape)
-        elif name.endswith("bias"):
-            value = 0.1 * rng.standard_normal(shape)
-        else:
-            value = rng.standard_normal(shape) / math.sqrt(math.prod(shape[1:]))
-        params[name] = exact(value)
-    return params
+    shapes = parameter_shapes(config)
+    return {name: draw_parameter(rng, name, shape, dt_range) for name, shape in shapes.items()}
+
+
+def draw_parameter(
+    rng: np.random.Generator, name: str, shape: tuple[int, ...], dt_range: tuple[float, float] = (0.02, 1.0)
+) -> Array:
+    """Draw one parameter of a mixer, by its state-spaces name."""
+    if name == "dt_bias":
+        value = np.log(np.expm1(rng.uniform(*dt_range, shape)))  # the inverse of softplus
+    elif name == "A_log":
+        value = np.log(rng.uniform(0.1, 4.0, shape))
+    elif name in ("D", "norm.weight"):
+        value = 1.0 + 0.3 * rng.standard_normal(shape)
+    elif name.endswith("bias"):
+        value = 0.1 * rng.standard_normal(shape)
+    else:
+        value = rng.standard_normal(shape) / math.sqrt(math.prod(shape[1:]))
+    return exact(value)
 
 
 def draw_forecaster(rng: np.random.Generator, config: Mapping[str, Any]) -> dict[str, Array]:

@@ -77,7 +77,8 @@ def difference(got: Array, want: Array, bound: float) -> Difference:
     if want.size == 0:
         return EQUAL
     dtype = got.dtype
-    got, want = got.astype(np.float64), want.astype(np.float64)
+    # In one order, so that no figure depends on how an array lies in memory.
+    got, want = got.astype(np.float64, order="C"), want.astype(np.float64, order="C")
     finite = np.isfinite(got) & np.isfinite(want)
     with np.errstate(invalid="ignore", over="ignore"):
         distance = np.abs(got - want)

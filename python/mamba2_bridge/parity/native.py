@@ -45,9 +45,11 @@ class NativeRunner(Runner):
 
     def load(self, case: Case, dtype: DType) -> None:
         """Build the model and load it, as `Runner.load`."""
+        for made in ("model", "_out", "_loss", "_grads", "_optimizer"):
+            self.__dict__.pop(made, None)  # there may be no room for the old model beside the new one
         self.case = case
         self.model = self.build(case, dtype)
-        self.model.load_state_dict(dict(case.astype(dtype).params))
+        load(self.model.varmap, case.astype(dtype).params)
         self._optimizer: mb.optim.AdamW | None = None
         self._intermediates: tuple[str, ...] = ()
 
@@ -113,9 +115,11 @@ class NativeRunner(Runner):
         if self._optimizer is None:
             self._optimizer = self.optimizer(self.case.optimizer)
         self._optimizer.step(self._grads)
-        results = {f"{PARAM}{name}": value for name, value in self.model.state_dict().items()}
+        params = self.model.varmap
+        results = {f"{PARAM}{name}": partial(params.__getitem__, name) for name in params}
         moments = self._optimizer.state_dict()
-        return results | {name: value for name, value in moments.items() if name.startswith("exp_avg")}
+        exp_avg = {name: moments[name] for name in moments if name.startswith("exp_avg")}
+        return LazyArrays(results | {name: partial(exp_avg.__getitem__, name) for name in exp_avg})
 
     def optimizer(self, settings: AdamW) -> mb.optim.AdamW:
         """Make the optimizer of the loaded model."""
@@ -135,8 +139,9 @@ class NativeRunner(Runner):
         state = states[0] if states else mixer.init_state(u.shape[0])
         out = np.empty_like(u)
         passed: dict[str, list[Array]] = {}
+        values = None if feed is None else dict(feed.values)
         for t in range(u.shape[1]):
-            fed = None if feed is None else {name: value[:, t : t + 1] for name, value in feed.values.items()}
+            fed = None if values is None else {name: value[:, t : t + 1] for name, value in values.items()}
             out[:, t], state, intermediates = mixer.record_step(u[:, t], state, feed=fed)
             for name, value in intermediates.items():
                 passed.setdefault(name, []).append(value)
@@ -180,6 +185,22 @@ def _finals(out: Mamba2Output | ForecasterOutput) -> list[mb.Mamba2State]:
 
 def _listed(states: mb.Mamba2State | list[mb.Mamba2State]) -> list[mb.Mamba2State]:
     return [states] if isinstance(states, mb.Mamba2State) else states
+
+
+def load(varmap: mb.VarMap, params: Arrays) -> None:
+    """Set every parameter, reading one at a time.
+
+    Raises
+    ------
+    StateDictError
+        Names or shapes that aren't the model's.
+    """
+    missing = [name for name in varmap if name not in params]
+    unexpected = [name for name in params if name not in varmap]
+    if missing or unexpected:
+        raise mb.StateDictError(f"parameters missing: {missing}, unexpected: {unexpected}")
+    for name in varmap:
+        varmap[name] = params[name]
 
 
 def _of_states(prefix: str, states: dict[str, mb.Mamba2State]) -> dict[str, Callable[[], Array]]:

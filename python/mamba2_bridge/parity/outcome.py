@@ -13,7 +13,7 @@ from mamba2_bridge.parity.measures import relative_error
 from mamba2_bridge.parity.runner import Feed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from mamba2_bridge.parity.cases import Array, Arrays, Batch, Case, DType
     from mamba2_bridge.parity.runner import Runner
@@ -38,7 +38,8 @@ class Outcome:
     backward
         Gradients by the names of what they are to.
     steps
-        What each optimizer step left, and the loss it started from; made when it is asked for, once.
+        What each optimizer step left, and the loss it started from; made when it is asked for, once, and read
+        before the next.
     intermediates
         Names of the tensors in `forward` that lie between inputs and outputs.
     stages
@@ -89,7 +90,10 @@ def _steps(runner: Runner, case: Case, first: Arrays) -> Iterator[Arrays]:
 def held(outcome: Outcome) -> Outcome:
     """Read every array now, so that the runner may go on to something else."""
     return replace(
-        outcome, forward=dict(outcome.forward), backward=dict(outcome.backward), steps=list(outcome.steps)
+        outcome,
+        forward=dict(outcome.forward),
+        backward=dict(outcome.backward),
+        steps=[dict(step) for step in outcome.steps],
     )
 
 
@@ -97,11 +101,30 @@ DRAWS = 3
 """Runs that tell what fp32 loses. Of one alone, a lucky one would pass for the tensor's condition."""
 
 
-def own_losses(runner: Runner, case: Case, feed: Feed | None = None, draws: int = DRAWS) -> dict[str, float]:
+def own_losses(
+    runner: Runner,
+    case: Case,
+    feed: Feed | None = None,
+    draws: int = DRAWS,
+    hold: Callable[[Outcome], Outcome] = held,
+) -> dict[str, float]:
     """Tell what a runner loses in fp32: each tensor's relative error, the worst of some draws.
 
     The draws differ in the scale of inputs and feed, by so little that what cancels still cancels. Where fp32
     isn't finite the loss is 0, the strict choice: a reference that overflows excuses nothing.
+
+    Parameters
+    ----------
+    runner
+        Whose losses they are.
+    case
+        What it computes.
+    feed
+        What its stages are fed.
+    draws
+        Pairs of runs.
+    hold
+        Keeps what the run in fp64 gave while the same runner runs in fp32.
     """
     losses: dict[str, float] = {}
     once = replace(case, optimizer=None)
@@ -109,7 +132,7 @@ def own_losses(runner: Runner, case: Case, feed: Feed | None = None, draws: int 
         factor = 1 + draw / 2**18
         scaled = replace(once, batches=[_scaled(case.batch, factor)])
         fed = None if feed is None else replace(feed, values=_times(feed.values, factor))
-        double = held(outcome_of(runner, scaled, "float64", fed))
+        double = hold(outcome_of(runner, scaled, "float64", fed))
         single = outcome_of(runner, scaled, "float32", fed)
         for prefix, of_double, of_single in (
             ("", double.forward, single.forward),

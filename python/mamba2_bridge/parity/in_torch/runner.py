@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from mamba2_bridge.parity.in_torch.taps import Taps
+from mamba2_bridge.parity.lazy import LazyArrays
 from mamba2_bridge.parity.runner import Runner
 from mamba2_bridge.parity.stages import PARAM
 
@@ -50,6 +52,8 @@ class TorchRunner(Runner):
         RuntimeError
             Names or shapes that don't fit the model.
         """
+        for made in ("model", "_outputs", "_loss", "_grads", "_optimizer", "_taps"):
+            self.__dict__.pop(made, None)  # there may be no room for the old model beside the new one
         self.case = case
         self.model = self.build(case, getattr(torch, dtype))
         mine = dict(self.parameters())
@@ -129,11 +133,11 @@ class TorchRunner(Runner):
         for name, parameter in parameters.items():
             parameter.grad = self._grads[f"{PARAM}{name}"]
         self._optimizer.step()
-        results = {f"{PARAM}{name}": parameter for name, parameter in parameters.items()}
+        results: dict[str, Tensor] = {f"{PARAM}{name}": value for name, value in parameters.items()}
         for name, parameter in parameters.items():
             state = self._optimizer.state[parameter]
             results |= {f"{moment}.{name}": state[moment] for moment in _MOMENTS if moment in state}
-        return {name: array.copy() for name, array in _arrays(results).items()}
+        return LazyArrays({name: partial(_copy, value) for name, value in results.items()})
 
     def optimizer(self, parameters: Mapping[str, nn.Parameter], settings: AdamW) -> torch.optim.Optimizer:
         """Build AdamW with two groups: with weight decay and without."""
@@ -150,6 +154,11 @@ class TorchRunner(Runner):
 
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+def _copy(tensor: Tensor) -> Array:
+    array: Array = tensor.detach().numpy().copy()
+    return array
 
 
 def _arrays(tensors: Mapping[str, Tensor]) -> dict[str, Array]:
