@@ -20,6 +20,12 @@ pub(super) fn cases() -> Vec<Case> {
             |x| product(&x[0], &x[1]),
         ),
         Case::new(
+            "matmul, rhs broadcast over the batch",
+            |batch| vec![Input::new("lhs", [batch, 3, 4]), Input::new("rhs", [4, 2])],
+            |x| x[0].matmul(&x[1].broadcast_left(x[0].dim(0)?)?),
+            |x| product(&x[0], &x[1]),
+        ),
+        Case::new(
             "broadcast_matmul",
             |batch| vec![Input::new("lhs", [batch, 3, 4]), Input::new("rhs", [4, 2])],
             |x| x[0].broadcast_matmul(&x[1]),
@@ -41,6 +47,7 @@ pub(super) fn cases() -> Vec<Case> {
             },
         ),
         conv1d_case("conv1d", [3, 2], 7, 3, SAME),
+        conv1d_case("conv1d, no padding", [3, 2], 7, 3, How { padding: 0, ..SAME }),
         conv1d_case("conv1d, 1 output channel", [3, 1], 7, 3, SAME),
         conv1d_case("conv1d, stride 2", [2, 2], 8, 3, How { stride: 2, ..SAME }),
         conv1d_case("conv1d, dilation 2", [2, 2], 8, 2, How { dilation: 2, ..SAME }),
