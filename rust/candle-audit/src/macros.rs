@@ -31,3 +31,8 @@ macro_rules! assert_trains {
         }
     };
 }
+
+/// The README's example is a test as well.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -3,9 +3,9 @@
 use std::fmt::Write;
 
 use candle_core::DType;
-use indexmap::IndexSet;
+use indexmap::IndexMap;
 
-use super::{Layout, Row, Verdict, candle_version, table};
+use super::{Cell, Layout, Row, Verdict, candle_version, table};
 
 const TYPES: [DType; 2] = [DType::F32, DType::F64];
 const LAYOUTS: [Layout; 4] = [Layout::Contiguous, Layout::Transposed, Layout::Narrowed, Layout::Broadcast];
@@ -41,7 +41,7 @@ pub fn render(rows: &[Row]) -> String {
         }
         text.push('\n');
     }
-    text.push_str("\nThe worst of all operands is shown; `b1`, `b2`: batches of 1 and of 2, where they differ; `(of x)`: the operand that is a view.\n");
+    text.push_str("\nThe worst of all operands is shown, with its relative error; `b1`, `b2`: batches of 1 and of 2, where they differ; `(of x)`: the operand that is a view.\n");
     let messages = messages(rows);
     if !messages.is_empty() {
         text.push_str("\nWhat Candle says where it refuses:\n\n");
@@ -53,21 +53,34 @@ pub fn render(rows: &[Row]) -> String {
 }
 
 fn cell(row: &Row, dtype: DType, layout: Layout) -> String {
-    let of = |batch| {
-        row.worst(dtype, batch, layout).map(|cell| {
-            let of =
-                cell.view_of.filter(|_| cell.verdict != Verdict::Right && row.cells(dtype, batch, layout).count() > 1);
-            of.map_or_else(|| cell.verdict.to_string(), |view| format!("{} (of {view})", cell.verdict))
-        })
+    let of = |batch| row.worst(dtype, batch, layout);
+    let text = |cell: &Cell| {
+        let several = row.cells(dtype, cell.batch, layout).count() > 1;
+        let view = cell.view_of.filter(|_| several && cell.verdict != Verdict::Right);
+        view.map_or_else(|| cell.verdict.to_string(), |view| format!("{} (of {view})", cell.verdict))
     };
     match (of(1), of(2)) {
-        (Some(one), Some(two)) if one != two => format!("b1: {one}; b2: {two}"),
-        (one, two) => one.or(two).unwrap_or_else(|| "—".to_owned()),
+        (Some(one), Some(two)) if alike(one, two) => {
+            text(if one.verdict.error() > two.verdict.error() { one } else { two })
+        }
+        (Some(one), Some(two)) => format!("b1: {}; b2: {}", text(one), text(two)),
+        (one, two) => one.or(two).map_or_else(|| "—".to_owned(), text),
     }
 }
 
-fn messages(rows: &[Row]) -> IndexSet<String> {
-    let mut messages = IndexSet::new();
+/// Whether two cells differ in how large the error is, at most.
+fn alike(one: &Cell, two: &Cell) -> bool {
+    let operand = |cell: &Cell| match cell.verdict {
+        Verdict::WrongGradient { input, .. } | Verdict::NoBackward { input, .. } => Some(input),
+        Verdict::Imprecise { gradient, .. } => gradient,
+        _ => None,
+    };
+    std::mem::discriminant(&one.verdict) == std::mem::discriminant(&two.verdict) && operand(one) == operand(two)
+}
+
+/// One message for each operation and kind of refusal.
+fn messages(rows: &[Row]) -> Vec<String> {
+    let mut messages = IndexMap::new();
     for row in rows {
         for cell in &row.cells {
             let (what, message) = match &cell.verdict {
@@ -75,18 +88,9 @@ fn messages(rows: &[Row]) -> IndexSet<String> {
                 Verdict::NoBackward { message: Some(message), .. } => ("no backward", message),
                 _ => continue,
             };
-            messages.insert(format!(
-                "{}, {} {}: {what}, {}",
-                row.operation,
-                cell.dtype.as_str(),
-                cell.layout,
-                first_line(message)
-            ));
+            let message = message.lines().next().unwrap_or_default().trim();
+            messages.entry((row.operation, what)).or_insert(message);
         }
     }
-    messages
-}
-
-fn first_line(message: &str) -> String {
-    message.lines().next().unwrap_or_default().trim().to_owned()
+    messages.into_iter().map(|((operation, what), message)| format!("{operation}, {what}: {message}")).collect()
 }

@@ -66,6 +66,15 @@ pub(super) fn cases() -> Vec<Case> {
             |x| Array::from_fn(x[0].dims.clone(), |i| x[0].at(i) + placed(x, i).iter().sum::<f64>()),
         ),
         Case::new(
+            "scatter_add, a source for each place",
+            |batch| {
+                let ids = Input::new("ids", [batch, 4, 3]).holding(PLACES);
+                vec![Input::new("x", [batch, 4, 3]), ids, Input::new("src", [batch, 4, 3])]
+            },
+            |x| x[0].scatter_add(&x[1], &x[2], 1),
+            |x| Array::from_fn(x[0].dims.clone(), |i| x[0].at(i) + placed(x, i).iter().sum::<f64>()),
+        ),
+        Case::new(
             "where_cond",
             |batch| {
                 let mask = Input::new("mask", [batch, 3, 4]).holding(Values::Mask);
