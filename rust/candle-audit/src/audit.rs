@@ -36,7 +36,14 @@ use crate::variables::Variables;
 /// # }
 /// ```
 pub fn audit(loss: &Tensor, variables: impl Into<Variables>) -> Audit<'_> {
-    Audit { loss, variables: variables.into(), expected: None, dtype: None, zero: Vec::new(), gradients: None }
+    Audit {
+        loss,
+        variables: variables.into(),
+        expected: None,
+        dtype: None,
+        zero: Vec::new(),
+        gradients: Gradients::Ours,
+    }
 }
 
 /// An audit with its options; see [`audit`].
@@ -49,7 +56,15 @@ pub struct Audit<'a> {
     expected: Option<Vec<(String, Vec<usize>)>>,
     dtype: Option<DType>,
     zero: Vec<String>,
-    gradients: Option<&'a GradStore>,
+    gradients: Gradients<'a>,
+}
+
+/// Where the gradients come from.
+#[derive(Clone, Copy)]
+enum Gradients<'a> {
+    Ours,
+    Given(&'a GradStore),
+    None,
 }
 
 impl<'a> Audit<'a> {
@@ -79,7 +94,13 @@ impl<'a> Audit<'a> {
 
     /// Looks at these gradients of the loss, instead of running a backward pass.
     pub fn gradients(mut self, gradients: &'a GradStore) -> Self {
-        self.gradients = Some(gradients);
+        self.gradients = Gradients::Given(gradients);
+        self
+    }
+
+    /// Looks at the graph only: no backward pass, no gradients.
+    pub fn without_backward(mut self) -> Self {
+        self.gradients = Gradients::None;
         self
     }
 
@@ -97,9 +118,10 @@ impl<'a> Audit<'a> {
         self.walk(&graph, &mut findings);
         let ours;
         let gradients = match self.gradients {
-            Some(given) => Some(given),
-            None if graph.is_empty() => None,
-            None => match backward(self.loss) {
+            Gradients::Given(given) => Some(given),
+            Gradients::None => None,
+            Gradients::Ours if graph.is_empty() => None,
+            Gradients::Ours => match backward(self.loss) {
                 Ok(store) => {
                     ours = store;
                     Some(&ours)

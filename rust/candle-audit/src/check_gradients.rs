@@ -110,10 +110,8 @@ impl fmt::Display for VariableCheck {
             Agreement::Differs => "wrong",
         };
         write!(f, "{}: {verdict}", self.name)?;
-        if self.agreement() == Agreement::Differs {
-            if let Some(factor) = self.factor() {
-                write!(f, ", {factor:.4} times what it should be")?;
-            }
+        if let (Agreement::Differs, Some(factor)) = (self.agreement(), self.factor()) {
+            write!(f, ", {factor:.4} times what it should be")?;
         }
         for direction in &self.directions {
             let analytic = direction.analytic.map_or_else(|| "none".to_owned(), |slope| format!("{slope:.9e}"));

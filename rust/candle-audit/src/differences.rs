@@ -63,7 +63,8 @@ mod tests {
 
     #[test]
     fn errors_are_no_larger_than_estimated_and_small() {
-        let cases: [(&str, fn(f64) -> f64, f64); 5] = [
+        type Case = (&'static str, fn(f64) -> f64, f64);
+        let cases: [Case; 5] = [
             ("exp", |t| (1.0 + t).exp(), std::f64::consts::E),
             ("a line", |t| 3.0 * t + 1e3, 3.0),
             ("a constant", |_| 7.0, 0.0),

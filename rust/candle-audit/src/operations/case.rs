@@ -72,15 +72,19 @@ impl Input {
     }
 }
 
+/// Candle's way.
+type Forward = dyn Fn(&[Tensor]) -> Result<Tensor>;
+
+/// The same by hand.
+type ByHand = dyn Fn(&[Array]) -> Array;
+
 /// One operation.
 pub(super) struct Case {
     pub name: &'static str,
     /// The operands for a batch size.
     pub inputs: Box<dyn Fn(usize) -> Vec<Input>>,
-    /// By Candle.
-    pub forward: Box<dyn Fn(&[Tensor]) -> Result<Tensor>>,
-    /// By hand.
-    pub reference: Box<dyn Fn(&[Array]) -> Array>,
+    pub forward: Box<Forward>,
+    pub reference: Box<ByHand>,
     /// Whether the operands meet kinks: gradients are right if they're subgradients.
     pub kinks: bool,
 }
