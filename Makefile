@@ -50,7 +50,7 @@ test-python: setup
 lint: setup ## Check formats, lints, types, stubs and documentation
 	cargo fmt --all --check
 	cargo clippy --release --locked --workspace --all-targets -- --deny warnings
-	RUSTDOCFLAGS='--deny warnings' cargo doc --release --locked --no-deps --package mamba2
+	RUSTDOCFLAGS='--deny warnings' cargo doc --release --locked --no-deps --package mamba2 --package candle-audit
 	$(BIN)/ruff check python tests benchmarks
 	$(BIN)/ruff format --check python tests benchmarks
 	$(BIN)/mypy

@@ -64,16 +64,6 @@ pub enum Error {
     /// A graph that can't be used as asked.
     #[error("{0}")]
     Graph(String),
-    /// Parameters that an audit found at fault.
-    #[error("{} of {total} parameters {fault}", names.len())]
-    Audit {
-        /// What is wrong, with the names.
-        fault: String,
-        /// The parameters' names.
-        names: Vec<String>,
-        /// How many parameters were looked at.
-        total: usize,
-    },
     /// A device that this build or machine doesn't have.
     #[error("{0}")]
     Device(String),

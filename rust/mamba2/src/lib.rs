@@ -23,7 +23,6 @@
 //! # }
 //! ```
 
-pub mod audit;
 pub mod block;
 pub mod checkpoint;
 pub mod composed;

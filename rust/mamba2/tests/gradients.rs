@@ -3,10 +3,11 @@
 
 mod common;
 
+use candle_audit::{Finding, Variables, audit, probes};
 use candle_core::{DType, Device, Tensor, Var};
 use common::{KERNELS, noise, relative_error, tolerance, values};
 use indexmap::IndexMap;
-use mamba2::{Architecture, Error, Kernels, Mamba2Config, Mamba2ForecasterConfig, Model, State, audit};
+use mamba2::{Architecture, Error, Kernels, Mamba2Config, Mamba2ForecasterConfig, Model, State};
 
 const CPU: Device = Device::Cpu;
 
@@ -127,7 +128,9 @@ fn every_node_of_the_graph_is_f64() {
         let loss = output.mse_loss(&noise(2, &[2, 70, 8], DType::F64)).unwrap();
         let after = &output.states()[0];
         for objective in [&loss, output.y(), &after.conv, &after.ssm] {
-            audit::graph_dtype(objective, DType::F64).unwrap_or_else(|error| panic!("{what}: {error}"));
+            let report = audit(objective, model.parameters().varmap()).without_backward().report().unwrap();
+            let odd = report.findings().iter().find(|finding| matches!(finding, Finding::OtherDType { .. }));
+            assert_eq!(odd, None, "{what}");
         }
         assert!(loss.sorted_nodes().len() > 12, "{what}: the walk saw no graph");
     }
@@ -137,12 +140,12 @@ fn every_node_of_the_graph_is_f64() {
 fn setting_any_parameter_changes_the_output() {
     for (what, config, kernels) in options_and_kernels() {
         let model = mixer(&Mamba2Config { dt_limit: (0.0, f64::INFINITY), ..config }, kernels, 0);
-        let vars: Vec<_> = model.parameters().iter().map(|(name, var)| (name.to_owned(), var.clone())).collect();
+        let vars = Variables::from(model.parameters().varmap());
         let x = noise(1, &[2, 9, 8], DType::F64);
         let graph = || Ok(model.forward(&x, None)?.y().clone());
         let no_graph = || Ok(model.infer(&x, None)?.0);
-        audit::fresh(&vars, graph).unwrap_or_else(|error| panic!("{what}: {error}"));
-        audit::fresh(&vars, no_graph).unwrap_or_else(|error| panic!("{what}, inference: {error}"));
+        probes::staleness(graph, &vars, &[]).unwrap_or_else(|error| panic!("{what}: {error}"));
+        probes::staleness(no_graph, &vars, &[]).unwrap_or_else(|error| panic!("{what}, inference: {error}"));
     }
 }
 

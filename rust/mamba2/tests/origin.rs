@@ -4,13 +4,12 @@
 
 mod common;
 
+use candle_audit::{Error as AuditError, Finding, Report, audit, probes};
 use candle_core::{DType, Device, Tensor, Var};
 use candle_nn::{Optimizer, VarBuilder, VarMap};
 use common::noise;
-use mamba2::gradients::collect;
 use mamba2::optim::{AdamW, AdamWConfig};
-use mamba2::params::lock;
-use mamba2::{Error, Mamba2, Mamba2Config, Parameters, audit};
+use mamba2::{Error, Mamba2, Mamba2Config, Parameters};
 
 const CPU: Device = Device::Cpu;
 
@@ -37,27 +36,17 @@ impl Regressor {
         let (batch, seqlen, width) = x.dims3().unwrap();
         x.reshape((batch * seqlen, width)).unwrap().matmul(&self.encoder).unwrap().reshape((batch, seqlen, 8)).unwrap()
     }
-
-    fn named(&self) -> Vec<(String, Var)> {
-        let mut vars: Vec<_> = lock(&self.varmap).iter().map(|(name, var)| (name.clone(), var.clone())).collect();
-        vars.sort_by(|a, b| a.0.cmp(&b.0));
-        vars
-    }
-
-    fn check(&self, loss: &Tensor) -> mamba2::Result<()> {
-        let vars = self.named();
-        collect(vars.iter().map(|(name, var)| (name.as_str(), var)), &loss.backward()?).map(|_| ())
-    }
 }
 
 fn loss(y: &Tensor) -> Tensor {
     y.sqr().unwrap().mean_all().unwrap()
 }
 
-fn missing(result: mamba2::Result<()>) -> Vec<String> {
+/// What an audit or a probe must have found.
+fn faults(result: candle_audit::Result<Report>) -> Vec<Finding> {
     match result {
-        Err(Error::MissingGradient { names, .. }) => names,
-        other => panic!("expected a missing gradient, got {other:?}"),
+        Err(AuditError::Faults(report)) => report.findings().to_vec(),
+        other => panic!("expected faults, got {other:?}"),
     }
 }
 
@@ -65,15 +54,16 @@ fn missing(result: mamba2::Result<()>) -> Vec<String> {
 fn the_healthy_model_passes() {
     let model = Regressor::new();
     let x = noise(1, &[2, 5, 3], DType::F64);
-    model.check(&loss(&model.mixer.forward(&model.encode(&x), None).unwrap().0)).unwrap();
+    let y = model.mixer.forward(&model.encode(&x), None).unwrap().0;
+    candle_audit::assert_trains!(loss(&y), model.varmap);
 }
 
 #[test]
 fn a_detached_input_is_named() {
     let model = Regressor::new();
     let u = model.encode(&noise(1, &[2, 5, 3], DType::F64)).detach();
-    let names = missing(model.check(&loss(&model.mixer.forward(&u, None).unwrap().0)));
-    assert_eq!(names, ["encoder"]);
+    let found = faults(audit(&loss(&model.mixer.forward(&u, None).unwrap().0), &model.varmap).check());
+    assert_eq!(found, [Finding::NotReached { name: "encoder".to_owned() }]);
 }
 
 #[test]
@@ -94,8 +84,12 @@ fn parameters_outside_the_varmap_are_named() {
     let lost = VarMap::new(); // made by a constructor and dropped by it
     let mixer = Mamba2::new(&config(), VarBuilder::from_varmap(&lost, DType::F64, &CPU)).unwrap();
     let y = mixer.forward(&kept.encode(&noise(1, &[2, 5, 3], DType::F64)), None).unwrap().0;
-    let names = missing(kept.check(&loss(&y)));
-    assert!(names.contains(&"mixer.A_log".to_owned()) && !names.contains(&"encoder".to_owned()), "{names:?}");
+    let found = faults(audit(&loss(&y), &kept.varmap).check());
+    let (strangers, unreached): (Vec<_>, Vec<_>) =
+        found.iter().partition(|finding| matches!(finding, Finding::NotInMap { .. }));
+    assert_eq!(strangers.len(), 8, "{found:?}"); // the mixer's parameters that the loss does depend on
+    assert_eq!(unreached.len(), 8, "{found:?}");
+    assert!(unreached.contains(&&Finding::NotReached { name: "mixer.A_log".to_owned() }), "{found:?}");
 }
 
 #[test]
@@ -113,24 +107,25 @@ fn a_loss_through_f32_is_named() {
     let model = Regressor::new();
     let y = model.mixer.forward(&model.encode(&noise(1, &[2, 5, 3], DType::F64)), None).unwrap().0;
     let healthy = loss(&y);
-    audit::graph_dtype(&healthy, DType::F64).unwrap();
+    audit(&healthy, &model.varmap).check().unwrap();
     let squeezed = loss(&y.to_dtype(DType::F32).unwrap()).to_dtype(DType::F64).unwrap();
-    let error = audit::graph_dtype(&squeezed, DType::F64).unwrap_err().to_string();
-    assert_eq!(error, "a node of the graph, of shape (2, 5, 8), must be float64, got float32");
+    let found = faults(audit(&squeezed, &model.varmap).without_backward().check());
+    let Finding::OtherDType { node, expected: DType::F64 } = &found[0] else { panic!("{found:?}") };
+    assert_eq!((node.shape.as_slice(), node.dtype), ([2, 5, 8].as_slice(), DType::F32));
 }
 
 #[test]
 fn a_stale_derived_tensor_is_named() {
     let a_log = Var::from_tensor(&noise(1, &[4], DType::F64)).unwrap();
     let derived = a_log.exp().unwrap().neg().unwrap(); // kept from a constructor, as many ports do
-    let vars = [("A_log".to_owned(), a_log.clone())];
-    audit::fresh(&vars, || Ok(a_log.exp()?.neg()?)).unwrap();
-    let error = audit::fresh(&vars, || Ok(derived.clone())).unwrap_err().to_string();
-    assert_eq!(error, "1 of 1 parameters change nothing when they are set: A_log. A value made from them was kept.");
+    let vars = || [("A_log", a_log.clone())];
+    probes::staleness(|| a_log.exp()?.neg(), vars(), &[]).unwrap();
+    let found = faults(probes::staleness(|| Ok(derived.clone()), vars(), &[]));
+    assert_eq!(found, [Finding::Stale { name: "A_log".to_owned() }]);
 
     let model = Regressor::new();
     let x = noise(1, &[2, 5, 3], DType::F64);
-    audit::fresh(&model.named(), || Ok(model.mixer.forward(&model.encode(&x), None)?.0)).unwrap();
+    probes::staleness(|| Ok(model.mixer.forward(&model.encode(&x), None)?.0), &model.varmap, &[]).unwrap();
 }
 
 #[test]
@@ -139,7 +134,7 @@ fn a_zero_initialised_get_is_named() {
     let vb = VarBuilder::from_varmap(&varmap, DType::F64, &CPU);
     vb.get((3, 8), "encoder").unwrap(); // Candle's `get` on a VarMap makes zeros
     Mamba2::new(&config(), vb.pp("mixer")).unwrap();
-    let error = audit::initialised(&varmap, &[]).unwrap_err().to_string();
-    assert_eq!(error, "1 of 9 parameters hold only zeros: encoder. They were made without initial values.");
-    audit::initialised(&Regressor::new().varmap, &[]).unwrap();
+    let found = faults(probes::initialisation(&varmap, &[]));
+    assert_eq!(found, [Finding::OnlyZeros { name: "encoder".to_owned() }]);
+    probes::initialisation(&Regressor::new().varmap, &[]).unwrap();
 }
