@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from mamba2_bridge.training.files import write_json
+from mamba2_bridge.files import write_json
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ import click
 from mamba2_bridge import training
 from mamba2_bridge.cli.errors import one_line_errors
 from mamba2_bridge.exceptions import ConfigError
-from mamba2_bridge.training.files import check_replaceable, replaced_file
+from mamba2_bridge.files import check_replaceable, replaced_file
 
 if TYPE_CHECKING:
     from mamba2_bridge.training.table import Missing

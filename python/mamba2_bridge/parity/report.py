@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from mamba2_bridge.exceptions import ParityError
-from mamba2_bridge.training.files import write_json
+from mamba2_bridge.files import write_json
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mamba2_bridge.exceptions import CheckpointError, Mamba2BridgeError
+from mamba2_bridge.files import read_json, replaced_folder, write_json
 from mamba2_bridge.model import Mamba2Forecaster
-from mamba2_bridge.training.files import read_json, replaced_folder, write_json
 from mamba2_bridge.training.loop import Progress, Trainer
 from mamba2_bridge.training.record import Record
 

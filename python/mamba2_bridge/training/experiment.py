@@ -13,12 +13,12 @@ import pandas as pd
 from mamba2_bridge._extras import require
 from mamba2_bridge.config import Mamba2Config, Mamba2ForecasterConfig
 from mamba2_bridge.exceptions import ConfigError, DataError
+from mamba2_bridge.files import replaced_file, write_json
 from mamba2_bridge.model import Mamba2Forecaster
 from mamba2_bridge.training import checkpoint
 from mamba2_bridge.training.baselines import Scores, baseline_scores, scores
 from mamba2_bridge.training.calendar import automatic_harmonics, calendar_inputs
 from mamba2_bridge.training.examples import Examples
-from mamba2_bridge.training.files import replaced_file, write_json
 from mamba2_bridge.training.loop import StepReport, Trainer, answers
 from mamba2_bridge.training.run import RunFolder, RunInfo
 from mamba2_bridge.training.scaling import Scaling, fit_scaling

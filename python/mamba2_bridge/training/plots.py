@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from mamba2_bridge.training.files import replaced_file
+from mamba2_bridge.files import replaced_file
 
 if TYPE_CHECKING:
     import pandas as pd

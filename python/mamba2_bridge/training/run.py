@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mamba2_bridge.exceptions import CheckpointError, ConfigError, Mamba2BridgeError
+from mamba2_bridge.files import read_json, write_json
 from mamba2_bridge.training.config import TrainConfig
-from mamba2_bridge.training.files import read_json, write_json
 from mamba2_bridge.training.scaling import Scaling, scaling_from_dict
 
 if TYPE_CHECKING:

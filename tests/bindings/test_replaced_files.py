@@ -9,7 +9,7 @@ import stat
 import pytest
 
 from mamba2_bridge.exceptions import ConfigError, DataError
-from mamba2_bridge.training.files import (
+from mamba2_bridge.files import (
     read_json,
     replaced_file,
     replaced_folder,
