@@ -125,11 +125,11 @@ def _print_divergences(report: ParityReport, console: Console) -> None:
     if closed:
         console.print(Text("further cases, by the stage to look at first:", "bold"))
     for case in closed:
-        stages = [
-            f"{_look_at(run.divergence)} in {_short(run.dtype)}"
-            for run in wrong[case]
-            if run.divergence is not None
-        ]
+        dtypes: dict[str, list[str]] = {}
+        for run in wrong[case]:
+            if run.divergence is not None:
+                dtypes.setdefault(_look_at(run.divergence), []).append(_short(run.dtype))
+        stages = [f"{stage} in {' and '.join(of)}" for stage, of in dtypes.items()]
         console.print(Padding(Text(f"{case}: {'; '.join(stages)}"), (0, 0, 0, 2)))
     console.print()
 
@@ -173,7 +173,8 @@ def _marks(run: Run) -> list[tuple[Phase, str, tuple[bool, bool], bool]]:
 
 def _details(result: TensorResult) -> Iterator[Text]:
     """Say of the first wrong tensor all that there is to say."""
-    yield Text(f"{result.element} of shape {list(result.shape)}")
+    shape = f" of shape {list(result.shape)}" if result.shape else ""
+    yield Text(f"{result.element}{shape}")
     if result.difference is not None:
         yield Text(f"got {result.difference.got!r}, want {result.difference.want!r}")
     if result.problem is not None:
@@ -181,8 +182,8 @@ def _details(result: TensorResult) -> Iterator[Text]:
     if result.difference is None or result.bound is None:
         return
     noise = "" if math.isnan(result.noise) else f", {_times(result.noise)} times the noise floor"
-    bound = f"bound {_times(result.bound)}: {_times(result.badness)} times the bound"
-    yield Text(f"error {_times(result.error)}, {bound}{noise}")
+    bound = f"{_times(result.badness)} times the bound {_times(result.bound)}"
+    yield Text(f"error {_times(result.error)}: {bound}{noise}")
     if result.hint:
         yield Text(result.hint, "red")
 
