@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-EXTRA_OF = {"pandas": "train", "matplotlib": "train", "torch": "torch"}
+EXTRA_OF = {"jinja2": "report", "matplotlib": "train", "pandas": "train", "torch": "torch"}
 
 
 def require(module: str, user: str) -> None:
