@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mamba2_bridge._extras import require
 from mamba2_bridge.files import replaced_file
-from mamba2_bridge.parity.overview import losses, runs
+from mamba2_bridge.parity.overview import figure, losses, runs
 from mamba2_bridge.parity.plain import plain
 
 require("jinja2", "mamba2_bridge.parity.html")
@@ -47,7 +47,7 @@ def write_html(report: ParityReport, path: Path) -> None:
     )
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     environment.filters["short"] = lambda dtype: dtype.replace("float", "fp")
-    environment.filters["figure"] = lambda number: f"{number:.2g}"
+    environment.filters["figure"] = figure
     page = environment.get_template("report.html").render(
         report=report,
         failures=len(report.failures),

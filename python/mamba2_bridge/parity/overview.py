@@ -102,6 +102,11 @@ class Losses:
         return max(distances, key=lambda distance: (math.isnan(distance), distance))
 
 
+def figure(number: float) -> str:
+    """Write a number in about two digits, without an exponent where it has few."""
+    return f"{number:.0f}" if 10 <= abs(number) < 1e5 else f"{number:.2g}"
+
+
 def runs(report: ParityReport) -> list[Run]:
     """Group a report's results by case and dtype, in the order in which they were computed."""
     groups: dict[tuple[str, DType], list[TensorResult]] = {}

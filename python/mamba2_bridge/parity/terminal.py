@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from mamba2_bridge.parity.overview import losses, runs
+from mamba2_bridge.parity.overview import figure, losses, runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -181,9 +181,9 @@ def _details(result: TensorResult) -> Iterator[Text]:
         yield Text(result.problem, "red")
     if result.difference is None or result.bound is None:
         return
-    noise = "" if math.isnan(result.noise) else f", {_times(result.noise)} times the noise floor"
-    bound = f"{_times(result.badness)} times the bound {_times(result.bound)}"
-    yield Text(f"error {_times(result.error)}: {bound}{noise}")
+    noise = "" if math.isnan(result.noise) else f", {figure(result.noise)} times the noise floor"
+    bound = f"{figure(result.badness)} times the bound {figure(result.bound)}"
+    yield Text(f"error {figure(result.error)}: {bound}{noise}")
     if result.hint:
         yield Text(result.hint, "red")
 
@@ -233,10 +233,10 @@ def _mark(cells: Sequence[Cell | None]) -> Text:
     if not there:
         return Text("-", "dim")
     worst = max((cell.worst for cell in there), key=lambda result: result.badness)
-    figure = "" if math.isinf(worst.badness) and worst.difference is None else _times(worst.badness)
+    times = "" if worst.difference is None else figure(worst.badness)
     if any(cell.wrong for cell in there):
-        return Text(f"WRONG {figure}", "bold red")
-    return Text(f"ok    {figure}", "green")
+        return Text(f"WRONG {times}", "bold red")
+    return Text(f"ok    {times}", "green")
 
 
 def _losses(curve: Losses) -> str:
@@ -244,10 +244,6 @@ def _losses(curve: Losses) -> str:
         f"{curve.case}: {_count(len(curve.steps), 'optimizer step')} in {_short(curve.dtype)}, "
         f"loss {curve.got[0]:.6f} to {curve.got[-1]:.6f}, losses differ by at most {curve.difference:.1e}"
     )
-
-
-def _times(number: float) -> str:
-    return f"{number:.2g}"
 
 
 def _short(dtype: str) -> str:

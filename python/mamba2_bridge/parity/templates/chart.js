@@ -9,7 +9,7 @@ function logAxis(values, from, to) {
   const high = Math.max(low + 1, Math.ceil(finite.length ? Math.max(...finite) : -15));
   const zero = values.some((value) => value === 0);
   const infinite = values.some((value) => !Number.isFinite(value));
-  const pad = (to - from) * 0.1;
+  const pad = Math.sign(to - from) * Math.max(Math.abs(to - from) * 0.1, 15); // room for a label between 0 and the lowest power
   const start = zero ? from + pad : from;
   const end = infinite ? to - pad : to;
   const at = (power) => start + ((power - low) / (high - low)) * (end - start);

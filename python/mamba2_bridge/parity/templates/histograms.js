@@ -43,17 +43,18 @@ function histogram(title, results, low, high) {
     svg("line", { class: "bound", x1: bound, x2: bound, y1: top, y2: bottom }),
     xAxis({ ticks }, bottom, "log10(error / bound)", (left + right) / 2),
   );
-  return el("figure", {}, el("figcaption", {}, el("strong", {}, title), ` ${summary}`), drawing);
+  return el("figure", {}, el("figcaption", {}, el("strong", {}, title), `: ${summary}`), drawing);
 }
 
 function startHistograms() {
   const logs = RESULTS.map((result) => result.badness).filter((value) => value > 0 && Number.isFinite(value)).map(Math.log10);
-  const low = Math.max(-12, Math.min(-2, ...logs.map(Math.floor)));
-  const high = Math.min(18, Math.max(2, ...logs.map(Math.ceil)));
+  const low = Math.max(-12, logs.reduce((least, log) => Math.min(least, Math.floor(log)), -2));
+  const high = Math.min(18, logs.reduce((most, log) => Math.max(most, Math.ceil(log)), 2));
   const groups = new Map();
   for (const result of RESULTS) {
     const key = `${result.quantity}, ${short(result.dtype)}`;
-    groups.set(key, [...(groups.get(key) || []), result]);
+    if (!groups.has(key)) groups.set(key, []);
+    groups.get(key).push(result);
   }
   const charts = document.getElementById("histograms");
   // One pattern for all: it is found by its name wherever it stands in the page.

@@ -36,7 +36,7 @@ function lossChart(curve) {
     [got[i], want[i]].map((value) => el("td", { class: "number" }, exact(value))), el("td", { class: "number" }, figure(apart[i]))));
   return el(
     "figure", {},
-    el("figcaption", {}, el("strong", {}, title), ` ${summary}`, broken.length ? el("span", { class: "fail" }, `; not finite at step ${broken.join(", ")}`) : null),
+    el("figcaption", {}, el("strong", {}, title), `: ${summary}`, broken.length ? el("span", { class: "fail" }, `; not finite at step ${broken.join(", ")}`) : null),
     el("p", { class: "legend" }, key("want", DATA.reference), key("got", DATA.candidate)),
     drawing,
     el("details", {}, el("summary", {}, "numbers"), el("div", { class: "scroll" }, el("table", {},

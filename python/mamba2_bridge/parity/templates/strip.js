@@ -1,7 +1,7 @@
 // The order of stages as a strip: a column a stage, errors accumulated above, each stage on its own below.
 
 const LEVELS = [
-  [0, "equal"], [1e-2, "≤ 0.01"], [1e-1, "≤ 0.1"], [1, "≤ 1"], [1e2, "≤ 100"], [1e5, "≤ 1e5"], [1e9, "≤ 1e9"],
+  [0, "equal"], [1e-2, "≤ 0.01"], [1e-1, "≤ 0.1"], [1, "≤ 1"], [1e3, "≤ 1e3"], [1e6, "≤ 1e6"], [1e10, "≤ 1e10"],
   [Infinity, "more"],
 ];
 const MODES = { accumulated: "errors accumulated", isolated: "each stage on its own" };

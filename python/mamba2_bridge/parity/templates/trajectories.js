@@ -44,7 +44,7 @@ function trajectoryChart(kind, results) {
   const legend = curves.slice(0, NAMED).map((curve, i) => el("li", { onmouseenter: () => drawing.classList.add("only", `only${i}`), onmouseleave: () => drawing.classList.remove("only", `only${i}`) },
     svg("svg", { class: "swatch", viewBox: "0 0 28 8", "aria-hidden": "true" }, svg("path", { class: `line series s${i}`, d: "M0,4L28,4" })),
     el("code", {}, curve.name), ` ${figure(curve.error)}${curve.badness > 1 ? " ✗" : ""}`));
-  return el("figure", {}, el("figcaption", {}, el("strong", {}, KINDS[kind] || kind), ` ${summary}`), drawing, el("ul", { class: "series-names" }, legend));
+  return el("figure", {}, el("figcaption", {}, el("strong", {}, KINDS[kind] || kind), `: ${summary}`), drawing, el("ul", { class: "series-names" }, legend));
 }
 
 function startTrajectories() {
