@@ -10,6 +10,7 @@ EXTRA_OF = {
     "torch": "torch",
     "transformers": "transformers",
     "safetensors": "parity",
+    "jinja2": "parity",
     "hypothesis": "test",
 }
 

@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
-import math
+import json
 import platform
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from functools import partial
 from importlib import metadata
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from mamba2_bridge.exceptions import ParityError
+from mamba2_bridge.exceptions import ConfigError, ParityError
 from mamba2_bridge.files import write_json
+from mamba2_bridge.parity.plain import (
+    items,
+    named,
+    plain,
+    plain_result,
+    read_field,
+    read_result,
+    text,
+    texts,
+    truth,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from typing_extensions import Self
+
     from mamba2_bridge.parity.cases import DType
     from mamba2_bridge.parity.result import Mode, Phase, TensorResult
+
+FORMAT = "mamba2-bridge parity 1"
+"""What JSON files of reports say that they are."""
 
 PHASES: tuple[Phase, ...] = ("forward", "backward", "step")
 MODES: tuple[Mode, ...] = ("isolated", "accumulated")
@@ -142,35 +159,72 @@ class ParityReport:
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON can hold it; a number that is not finite is a string."""
         return {
+            "format": FORMAT,
             "passed": self.passed,
             "candidate": self.candidate,
             "reference": self.reference,
             "cases": list(self.cases),
             "versions": dict(self.versions),
-            "worst": [{**plain(result), "tensors": count} for result, count in self.worst()],
+            "worst": [{**plain_result(result), "tensors": count} for result, count in self.worst()],
             "divergences": [{"stage": result.stage, "message": str(result)} for result in self.divergences],
             "failures": [str(result) for result in self.failures],
-            **self.notes,
-            "results": [plain(result) for result in self.results],
+            "notes": plain(dict(self.notes)),
+            "results": [plain_result(result) for result in self.results],
         }
+
+    @classmethod
+    def from_dict(cls, value: Any, where: str = "report") -> Self:
+        """Make the report again that `to_dict` was called on.
+
+        Parameters
+        ----------
+        value
+            From JSON.
+        where
+            What messages call it.
+
+        Raises
+        ------
+        ConfigError
+            Naming the part that is missing, isn't what it should be, or says other than the results.
+        """
+        found = value.get("format") if isinstance(value, dict) else None
+        if found != FORMAT:
+            raise ConfigError(f"{where} is no parity report: 'format' must be {FORMAT!r}, got {found!r:.40}")
+        part = partial(read_field, value, where=where)
+        report = cls(
+            part("candidate", text),
+            part("reference", text),
+            part("cases", texts),
+            part("results", partial(items, read=read_result)),
+            {
+                name: text(version, f"{where}.versions.{name}")
+                for name, version in part("versions", named).items()
+            },
+            part("notes", named),
+        )
+        if part("passed", truth) != report.passed:
+            raise ConfigError(f"{where} says passed: {value['passed']}, but its results {report.passed}")
+        return report
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read what `write` wrote.
+
+        Raises
+        ------
+        FileNotFoundError
+            If the file is not there.
+        ConfigError
+            If it holds anything but a report, or a damaged one, naming what is wrong.
+        """
+        try:
+            value = json.loads(path.read_text(encoding="utf-8"))
+        except (ValueError, RecursionError) as error:
+            raise ConfigError(f"{path} is not JSON: {error}") from error
+        return cls.from_dict(value, str(path))
 
     def write(self, path: Path) -> None:
         """Write `to_dict` in place of ``path``."""
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, self.to_dict())
-
-
-def plain(result: TensorResult) -> dict[str, Any]:
-    """Return a result as JSON can hold it."""
-    fields: dict[str, Any] = _finite({**asdict(result), "passed": result.passed, "badness": result.badness})
-    return fields
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, dict):
-        return {name: _finite(inner) for name, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(inner) for inner in value]
-    return value

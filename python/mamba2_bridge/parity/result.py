@@ -83,6 +83,17 @@ class TensorResult:
         return self.error / self.own_loss if self.own_loss > 0.0 else math.nan
 
     @property
+    def hint(self) -> str:
+        """What the difference looks like, where it looks like something: a factor, a sign, zeros."""
+        return "" if self.difference is None else _hint(self.difference)
+
+    @property
+    def element(self) -> str:
+        """The tensor with the index of the element that differs most."""
+        index = "" if self.difference is None or not self.difference.index else list(self.difference.index)
+        return f"{self.tensor}{index}"
+
+    @property
     def where(self) -> str:
         """Case, dtype and mode, and the step of an optimizer."""
         isolated = ", isolated" if self.mode == "isolated" else ""
@@ -90,26 +101,25 @@ class TensorResult:
         return f"{self.case} in {self.dtype}{isolated}{step}"
 
     def __str__(self) -> str:
-        tensor = f"{self.where}: {self.tensor}"
+        element = f"{self.where}: {self.element}"
         if self.difference is None:
-            return f"{tensor}: {self.problem}"
-        index = list(self.difference.index) if self.difference.index else ""
-        values = f"{tensor}{index}: got {self.difference.got!r}, want {self.difference.want!r}"
+            return f"{element}: {self.problem}"
+        values = f"{element}: got {self.difference.got!r}, want {self.difference.want!r}"
         if self.bound is None:
             return f"{values}: {self.problem}"
-        return f"{values}; relative error {self.error:.3g}, {self.bound:.3g} allowed{_hint(self.difference)}"
+        hint = f"; {self.hint}" if self.hint else ""
+        return f"{values}; relative error {self.error:.3g}, {self.bound:.3g} allowed{hint}"
 
 
 _CLOSE = 1e-3
 
 
 def _hint(difference: Difference) -> str:
-    """Say what the difference looks like, where it looks like something."""
     if difference.cosine > 1 - _CLOSE and abs(difference.norm_ratio - 1) > _CLOSE:
-        return f"; {difference.norm_ratio:.4g} times what it should be"
+        return f"{difference.norm_ratio:.4g} times what it should be"
     if difference.cosine < _CLOSE - 1:
         factor = "" if abs(difference.norm_ratio - 1) < _CLOSE else f" and {difference.norm_ratio:.4g} times"
-        return f"; its sign is flipped{factor}"
+        return f"its sign is flipped{factor}"
     if difference.norm_ratio == 0.0:
-        return "; all of it is zero"
+        return "all of it is zero"
     return ""
