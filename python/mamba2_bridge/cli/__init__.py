@@ -20,6 +20,7 @@ _COMMANDS = {
     "parity": ("mamba2_bridge.cli.parity", "parity", "Compare the native model with its PyTorch twin."),
     "record": ("mamba2_bridge.cli.record", "record", "Write all tensors of a model's run to a folder."),
     "compare": ("mamba2_bridge.cli.compare", "compare", "Compare such a folder with another, or a model."),
+    "report": ("mamba2_bridge.cli.report", "report", "Print a comparison again, or make a page of it."),
     "doctor": (
         "mamba2_bridge.cli.doctor",
         "doctor",

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import sys
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
@@ -13,12 +11,9 @@ from rich.console import Console
 from mamba2_bridge.cli.errors import EXIT_FAILURE, EXIT_USAGE, one_line_errors
 from mamba2_bridge.cli.sides import SIDES, side
 from mamba2_bridge.parity.artifact import compare_artifacts, compare_with_artifact, read
+from mamba2_bridge.parity.html import write_html
+from mamba2_bridge.parity.terminal import print_report
 from mamba2_bridge.parity.tolerances import DEFAULT, Policy
-
-if TYPE_CHECKING:
-    from mamba2_bridge.parity.report import ParityReport
-
-_TERMINAL = "mamba2_bridge.parity.terminal"
 
 
 @click.command()
@@ -31,8 +26,15 @@ _TERMINAL = "mamba2_bridge.parity.terminal"
 )
 @click.option("--stop-at-first", is_flag=True, help="End at the first tensor that fails.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="File for every result, as JSON.")
+@click.option("--html", "html_path", type=click.Path(path_type=Path), help="File for the report as one page.")
 def compare(
-    *, reference: Path, candidate: str, policy: Path | None, stop_at_first: bool, json_path: Path | None
+    *,
+    reference: Path,
+    candidate: str,
+    policy: Path | None,
+    stop_at_first: bool,
+    json_path: Path | None,
+    html_path: Path | None,
 ) -> None:
     """Compare CANDIDATE with the artifact REFERENCE, tensor by tensor, and say where it first goes wrong.
 
@@ -59,23 +61,10 @@ def compare(
             )
         if json_path is not None:
             report.write(json_path)
-        show(report, Console())
+        if html_path is not None:
+            write_html(report, html_path)
+        console = Console()
+        for remark in report.notes.get("remarks", []):
+            console.print(remark, highlight=False, markup=False, style="dim")
+        print_report(report, console)
     sys.exit(0 if report.passed else EXIT_FAILURE)
-
-
-def show(report: ParityReport, console: Console) -> None:
-    """Print a report, in full where the terminal's form of it is there, else a line for each divergence."""
-    for remark in report.notes.get("remarks", []):
-        console.print(remark, highlight=False, markup=False, style="dim")
-    try:
-        terminal = import_module(_TERMINAL)
-    except ModuleNotFoundError as error:
-        if error.name != _TERMINAL:
-            raise
-        for result in report.divergences:
-            console.print(f"FAIL {result}; look at {result.stage}", highlight=False, markup=False)
-        verdict = "passed" if report.passed else f"{len(report.failures)} failed"
-        line = f"{report.candidate} against {report.reference}: {len(report.results)} tensors, {verdict}"
-        console.print(line, highlight=False, markup=False)
-    else:
-        terminal.print_report(report, console)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
@@ -12,9 +13,14 @@ from rich.console import Console
 from mamba2_bridge.cli.errors import one_line_errors
 from mamba2_bridge.cli.progress import TrainingBar
 from mamba2_bridge.parity.check import check
+from mamba2_bridge.parity.html import write_html
 from mamba2_bridge.parity.in_torch.twin import TwinRunner
 from mamba2_bridge.parity.native import NativeRunner
+from mamba2_bridge.parity.terminal import print_forecaster, print_report
 from mamba2_bridge.parity.training import train_forecaster
+
+if TYPE_CHECKING:
+    from mamba2_bridge.parity.report import ParityReport
 
 
 @click.command()
@@ -23,7 +29,7 @@ from mamba2_bridge.parity.training import train_forecaster
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("parity-results"),
     show_default=True,
-    help="Folder for parity.json and the trained forecaster; made where it is not there.",
+    help="Folder for parity.html, parity.json and the trained forecaster; made where it is not there.",
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the cases.")
 @click.option(
@@ -44,9 +50,10 @@ from mamba2_bridge.parity.training import train_forecaster
 def parity(*, out: Path, seed: int, kernels: str, steps: int, quick: bool) -> None:
     """Compare the native model with its PyTorch twin, tensor by tensor.
 
-    Outputs, states and every gradient, in fp64 and fp32, for each option of the mixer; AdamW steps in fp64 on
-    noise and on the CO2 series of Mauna Loa, loss and all parameters at each step. If all of it agrees, the
-    native model is trained on that series in fp32.
+    Outputs, states, what lies between and every gradient, in fp64 and fp32, for each option of the mixer,
+    whole and token by token; AdamW steps in fp64 on noise and on the CO2 series of Mauna Loa, with loss, all
+    parameters and moments at each step. If all of it agrees, the native model is trained on that series in
+    fp32.
 
     Exit code 0: all within tolerance. 1: a mismatch, named with case, tensor, index and both values.
     """
@@ -60,14 +67,22 @@ def parity(*, out: Path, seed: int, kernels: str, steps: int, quick: bool) -> No
                 seed=seed,
                 note=lambda line: status.update(f"comparing: {line}"),
             )
-        path = out / "parity.json"
-        report.write(path)
-        report.print(console)
+        report = dataclasses.replace(report, notes={"seed": seed})
+        _write(report, out)
+        print_report(report, console)
         if report.passed and not quick:
             with TrainingBar(console) as bar:
                 forecaster = train_forecaster(out, seed, steps, on_step=bar.update)
-            report = dataclasses.replace(report, forecaster=forecaster)
-            report.write(path)
-            report.print_forecaster(console)
-        click.echo(f"written to {path}")
+            report = dataclasses.replace(report, notes={**report.notes, "forecaster": forecaster})
+            _write(report, out)
+            print_forecaster(forecaster, console)
+        click.echo(f"report: {out / HTML}")
     sys.exit(0 if report.passed else 1)
+
+
+JSON, HTML = "parity.json", "parity.html"
+
+
+def _write(report: ParityReport, out: Path) -> None:
+    report.write(out / JSON)
+    write_html(report, out / HTML)
