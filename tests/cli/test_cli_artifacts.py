@@ -38,7 +38,7 @@ def test_two_recordings_agree(kind, command, recorded, tmp_path):
     assert "native (auto) in float64, recorded" in done.output
     content = json.loads((tmp_path / "report.json").read_text())
     assert content["passed"]
-    assert len(content["remarks"]) == 2
+    assert len(content["notes"]["remarks"]) == 2
     assert {row["step"] for row in content["results"]} == {0, 1, 2}
     for side in ("native", "native:composed", "twin:chunked"):
         done = command("compare", a, side)

@@ -133,6 +133,7 @@ class ParityReport:
         ParityError
             Naming where each case goes wrong, with the index and both values.
         """
+        __tracebackhide__ = True  # pytest then shows the caller
         if self.passed:
             return
         if not self.results:

@@ -1,6 +1,7 @@
 """The pytest plugin: a fixture that compares, and a report of everything that was compared.
 
-It is loaded in every run of pytest where this package is installed, so it imports nothing until it is used.
+It is loaded in every run of pytest where this package is installed, so it imports neither torch nor anything
+else but the package's own models and comparison until it is used.
 """
 
 from __future__ import annotations

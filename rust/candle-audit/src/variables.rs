@@ -58,6 +58,7 @@ impl<S: Into<String>> FromIterator<(S, Var)> for Variables {
 
 impl Variables {
     /// Names and variables.
+    #[must_use]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Var)> {
         self.0.iter().map(|(name, var)| (name.as_str(), var))
     }

@@ -94,7 +94,10 @@ fn values_return_after_errors() {
     let mut runs = 0;
     let failing = || {
         runs += 1;
-        if runs > 5 { candle_core::bail!("out of luck") } else { model.loss(|hidden| Ok(hidden.clone())) }
+        if runs > 5 {
+            candle_core::bail!("out of luck")
+        }
+        model.loss(|hidden| Ok(hidden.clone()))
     };
     let error = check_gradients(failing, &model.varmap, &Options::default()).unwrap_err();
     assert_eq!(error.to_string(), "out of luck");

@@ -73,7 +73,10 @@ fn values_return_after_errors() {
     let mut runs = 0;
     let failing = || {
         runs += 1;
-        if runs > 2 { candle_core::bail!("out of luck") } else { model.loss(|hidden| Ok(hidden.clone())) }
+        if runs > 2 {
+            candle_core::bail!("out of luck")
+        }
+        model.loss(|hidden| Ok(hidden.clone()))
     };
     assert_eq!(probes::staleness(failing, &model.varmap, &[]).unwrap_err().to_string(), "out of luck");
     assert_eq!(bits(&model.varmap), before);

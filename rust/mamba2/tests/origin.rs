@@ -9,7 +9,7 @@ use candle_core::{DType, Device, Tensor, Var};
 use candle_nn::{Optimizer, VarBuilder, VarMap};
 use common::noise;
 use mamba2::optim::{AdamW, AdamWConfig};
-use mamba2::{Error, Mamba2, Mamba2Config, Parameters};
+use mamba2::{Mamba2, Mamba2Config, Parameters};
 
 const CPU: Device = Device::Cpu;
 

@@ -20,7 +20,7 @@ pub fn markdown() -> String {
 #[must_use]
 pub fn render(rows: &[Row]) -> String {
     let mut text = String::new();
-    let version = candle_version().map_or_else(|| "of unknown version".to_owned(), |version| version.to_owned());
+    let version = candle_version().map_or_else(|| "of unknown version".to_owned(), str::to_owned);
     // Writing to a string can't fail.
     let _ = writeln!(text, "Operations of Candle {version} on a CPU, against computations by hand in f64.\n");
     text.push_str("| operation |");

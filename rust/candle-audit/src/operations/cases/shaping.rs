@@ -5,6 +5,7 @@ use candle_core::{D, Tensor};
 use super::super::array::Array;
 use super::super::case::{Case, Input};
 
+#[allow(clippy::too_many_lines)] // a table
 pub(super) fn cases() -> Vec<Case> {
     let x = |batch| vec![Input::new("x", [batch, 3, 4])];
     vec![
