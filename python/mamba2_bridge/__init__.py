@@ -5,8 +5,10 @@ from types import ModuleType
 
 from mamba2_bridge import exceptions, optim
 from mamba2_bridge._native import Mamba2State, __version__, get_num_threads, set_num_threads
+from mamba2_bridge.auditing import AuditReport, audit
 from mamba2_bridge.config import Mamba2Config, Mamba2ForecasterConfig
 from mamba2_bridge.exceptions import (
+    AuditError,
     CheckpointError,
     ConfigError,
     DataError,
@@ -29,6 +31,8 @@ from mamba2_bridge.output import ForecasterOutput, Mamba2Output
 from mamba2_bridge.varmap import LoadResult, VarMap
 
 __all__ = [
+    "AuditError",
+    "AuditReport",
     "CheckpointError",
     "ConfigError",
     "DTypeError",
@@ -56,6 +60,7 @@ __all__ = [
     "StateDictError",
     "VarMap",
     "__version__",
+    "audit",
     "exceptions",
     "get_num_threads",
     "optim",

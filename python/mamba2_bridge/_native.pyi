@@ -18,6 +18,8 @@ __all__ = [
     "Optimizer",
     "Output",
     "__version__",
+    "audit",
+    "candle_operations",
     "clip_grad_norm",
     "gemm_seconds",
     "get_num_threads",
@@ -211,5 +213,16 @@ def replace_folder(staged: str | PathLike[str], target: str | PathLike[str]) -> 
 def set_num_threads(n: int) -> None: ...
 def get_num_threads() -> int: ...
 def instruction_set() -> str: ...
+def candle_operations() -> str: ...
+def audit(
+    model: Model,
+    x: ArrayLike,
+    target: ArrayLike,
+    *,
+    name: str,
+    directions: int,
+    seed: int,
+    allowing_zero: list[str],
+) -> list[tuple[str, int, list[tuple[str | None, str, str]]]]: ...
 def gemm_seconds(m: int, k: int, n: int, dtype: str, transposed: bool) -> float: ...
 def stage_seconds(seqlen: int, backward: bool) -> dict[str, float]: ...

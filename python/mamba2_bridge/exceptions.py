@@ -61,3 +61,7 @@ class DataError(Mamba2BridgeError, ValueError):
 
 class ParityError(Mamba2BridgeError, AssertionError):
     """Two implementations that should be the same function differ, by case, tensor and index."""
+
+
+class AuditError(Mamba2BridgeError, AssertionError):
+    """A model with faults that raise no error elsewhere, by parameter."""

@@ -21,6 +21,12 @@ _COMMANDS = {
     "record": ("mamba2_bridge.cli.record", "record", "Write all tensors of a model's run to a folder."),
     "compare": ("mamba2_bridge.cli.compare", "compare", "Compare such a folder with another, or a model."),
     "report": ("mamba2_bridge.cli.report", "report", "Print a comparison again, or make a page of it."),
+    "audit": ("mamba2_bridge.cli.audit", "audit", "Look for faults in a model that raise no error."),
+    "candle-ops": (
+        "mamba2_bridge.cli.candle_ops",
+        "candle_ops",
+        "Tell which of Candle's operations are right.",
+    ),
     "doctor": (
         "mamba2_bridge.cli.doctor",
         "doctor",

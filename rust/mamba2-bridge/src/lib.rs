@@ -1,6 +1,7 @@
 //! Python bindings of `mamba2`: conversion, one call, conversion. The package's Python files wrap what is here.
 
 mod arrays;
+mod audit;
 mod config;
 mod errors;
 mod gradients;
@@ -21,6 +22,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// The native module of `mamba2_bridge`.
 #[pymodule]
 mod _native {
+    #[pymodule_export]
+    use crate::audit::{audit, candle_operations};
     #[pymodule_export]
     use crate::config::{ForecasterConfig, MixerConfig};
     #[pymodule_export]

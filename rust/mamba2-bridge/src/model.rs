@@ -27,7 +27,7 @@ type LeftAside = (Vec<String>, Vec<String>);
 #[pyclass(frozen)]
 pub struct Model {
     pub inner: Arc<RwLock<mamba2::Model>>,
-    dtype: candle_core::DType,
+    pub dtype: candle_core::DType,
 }
 
 #[pymethods]

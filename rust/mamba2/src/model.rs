@@ -157,6 +157,12 @@ impl Model {
         self.inference.forward(&x.detach(), states.as_deref(), &Taps::none())
     }
 
+    /// Mean squared error with a graph that starts at the parameters alone: what an audit looks at.
+    pub fn objective(&self, x: &Tensor, target: &Tensor) -> Result<Tensor> {
+        self.network.check_input(x)?;
+        loss::mse(&self.network.forward(&x.detach(), None, &Taps::none())?.0, target)
+    }
+
     /// The next token's output and the states after it, without a graph. `x_t` is an input without its seqlen.
     pub fn step(&self, x_t: &Tensor, states: &[State]) -> Result<(Tensor, Vec<State>)> {
         self.step_tapped(x_t, states, &Taps::none())
