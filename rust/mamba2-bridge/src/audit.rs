@@ -67,9 +67,7 @@ fn check(name: &str, found: candle_audit::Result<Report>) -> Result<Check> {
         Ok(report) | Err(AuditError::Faults(report)) => report,
         Err(error) => return Err(other(error)),
     };
-    let fault = |finding: &Finding| {
-        (finding.name().map(str::to_owned), finding.fault().to_owned(), finding.place())
-    };
+    let fault = |finding: &Finding| (finding.name().map(str::to_owned), finding.fault().to_owned(), finding.place());
     // What a parameter hardly changes in this batch tells nothing of its precision, and is no fault.
     let (untold, faults): (Vec<_>, Vec<_>) =
         report.findings().iter().partition(|finding| matches!(finding, Finding::Insensitive { .. }));
