@@ -39,5 +39,5 @@ def test_a_message_is_printed_as_it_is_and_survives_a_pickle(name):
 
 def test_the_family_has_no_other_members():
     classes = {c.__name__ for c in vars(exceptions).values() if isinstance(c, type)}
-    assert classes == {*CONTRACT, "Mamba2BridgeError", "NonFiniteError", "DataError"}
+    assert classes == {*CONTRACT, "Mamba2BridgeError", "AuditError", "DataError", "NonFiniteError"}
     assert classes <= set(mb.__all__)
