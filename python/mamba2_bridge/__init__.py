@@ -70,6 +70,6 @@ __all__ = [
 
 def __getattr__(name: str) -> ModuleType:
     """Import on first use what needs an extra: pandas and matplotlib, or torch."""
-    if name in ("datasets", "parity", "torch", "training"):
+    if name in ("datasets", "parity", "testing", "torch", "training"):
         return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mamba2_bridge.exceptions import ConfigError
+from mamba2_bridge.named import NamedArrays
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-    from mamba2_bridge import _native
+    from numpy.typing import ArrayLike
 
 Feed: TypeAlias = "Mapping[str, ArrayLike | tuple[ArrayLike, ArrayLike]]"
 """Values, or pairs of value and gradient, by the names of the intermediates that they replace."""
 
 
-class Intermediates(Mapping[str, Any]):
+class Intermediates(NamedArrays):
     """Intermediates by name, in forward order, or the gradients to them. Reading gives copies.
 
     They stay native until they are read, in the model's dtype, and hold no part of the graph.
@@ -46,33 +45,6 @@ class Intermediates(Mapping[str, Any]):
     `layers.{i}`, the sum with the residual; `norm_f`, (batch, d_model) of the last timestep; and `head`, the
     prediction. An input without elements has none.
     """
-
-    def __init__(self, native: _native.Intermediates) -> None:
-        self._native = native
-        self._shapes = {name: tuple(shape) for name, shape in native.shapes()}
-
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        """Give a copy of one of them."""
-        value = self._native.get(name) if isinstance(name, str) else None
-        if value is None:
-            raise KeyError(name)
-        return value
-
-    def __iter__(self) -> Iterator[str]:
-        """Iterate over the names, in forward order."""
-        return iter(self._shapes)
-
-    def __len__(self) -> int:
-        """Give their number."""
-        return len(self._shapes)
-
-    def __contains__(self, name: object) -> bool:
-        """Tell whether there is one of this name, without a copy."""
-        return name in self._shapes
-
-    def __repr__(self) -> str:
-        """List names and shapes."""
-        return f"Intermediates({', '.join(f'{name}: {shape}' for name, shape in self._shapes.items())})"
 
 
 def fed_arrays(feed: Any) -> list[tuple[str, ArrayLike, ArrayLike | None]]:

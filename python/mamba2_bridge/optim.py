@@ -9,6 +9,7 @@ from mamba2_bridge import _native
 from mamba2_bridge.exceptions import ConfigError, StateDictError
 from mamba2_bridge.gradients import native_gradients
 from mamba2_bridge.model import Model
+from mamba2_bridge.named import NamedArrays
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -48,6 +49,12 @@ class Optimizer:
     def lr(self, value: float) -> None:
         self._native.set_lr(_real("lr", value))
 
+    @property
+    def moments(self) -> NamedArrays:
+        """The moments that the last step left, as `state_dict` names them, each copied when it is read."""
+        _, _, moments = self._native.state()
+        return NamedArrays(moments)
+
     def state_dict(self) -> dict[str, Any]:
         """All that a bit-exact continuation needs besides the model's parameters.
 
@@ -57,8 +64,8 @@ class Optimizer:
             ``step`` (int), the hyperparameters (floats) and each moment as an array named
             ``<moment>.<parameter>``, e.g. ``exp_avg.A_log``.
         """
-        step, scalars, arrays = self._native.state()
-        return {"step": step, **scalars, **arrays}
+        step, scalars, moments = self._native.state()
+        return {"step": step, **scalars, **NamedArrays(moments)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from `state_dict`'s result: all of it, or none and an error.

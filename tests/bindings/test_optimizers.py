@@ -190,6 +190,21 @@ def test_the_state_is_readable():
     assert np.isfinite(optimizer.state_dict()["exp_avg.A_log"]).all()
 
 
+def test_moments_are_those_of_the_state_and_of_their_own_step():
+    model = mixer("float32")
+    optimizer = mb.optim.AdamW(model, lr=0.5)
+    train(model, optimizer, range(2))
+    moments, state = optimizer.moments, optimizer.state_dict()
+    train(model, optimizer, range(1))
+    assert list(moments) == [name for name in state if "." in name]
+    for name, moment in moments.items():
+        assert np.array_equal(moment, state[name]), name
+    assert not np.array_equal(optimizer.moments[LAST], moments[LAST])
+    assert list(mb.optim.SGD(model, lr=0.5).moments) == []
+    with pytest.raises(KeyError, match="exp_avg"):
+        moments["exp_avg"]
+
+
 def without(state, name):
     return {key: value for key, value in state.items() if key != name}
 

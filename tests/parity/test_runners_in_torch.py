@@ -1,5 +1,7 @@
 """Runners of torch models that are not the twin: any module, and transformers' mixer."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -53,6 +55,39 @@ def test_a_module_is_looked_into_by_its_parts():
     assert tensors[:7] == ["first", "act", "norm", "act#2", "second", "out", "loss"]
     assert {"grad.x", "grad.act#2", "grad.param.scale", "exp_avg_sq.first.weight"} <= set(tensors)
     assert {result.mode for result in report.results} == {"accumulated", "isolated"}
+
+
+class Sequence(nn.Sequential):
+    """Layers around an activation that may work in place, the first with a weight that may be frozen."""
+
+    def __init__(self, inplace=False, frozen=False):
+        super().__init__(nn.Linear(3, 8), nn.ReLU(inplace=inplace), nn.Linear(8, 2))
+        self[0].weight.requires_grad_(not frozen)
+
+    def forward(self, x):
+        return super().forward(x)
+
+
+def sequence_case(**more):
+    torch.manual_seed(0)
+    params = {name: exact(value.detach().double().numpy()) for name, value in Sequence().named_parameters()}
+    return replace(net_case(), name="sequence", params=params, **more)
+
+
+def test_a_part_that_works_in_place_leaves_what_was_seen_before_it():
+    plain, in_place = (ModuleRunner(lambda case, i=inplace: Sequence(i)) for inplace in (False, True))
+    assert_parity(plain, in_place, sequence_case())
+    assert_parity(in_place, plain, sequence_case())
+
+
+def test_a_frozen_parameter_is_named_by_the_case():
+    frozen = [ModuleRunner(lambda case: Sequence(frozen=True)) for _ in range(2)]
+    assert_parity(*frozen, sequence_case(untrained=("0.weight",)))
+    report = compare(*frozen, sequence_case(), dtypes=["float64"], isolated=False)
+    assert [str(result) for result in report.failures] == [
+        "sequence in float64: grad.param.0.weight: missing, in the reference too"
+    ]
+    assert not compare(ModuleRunner(lambda case: Sequence()), frozen[0], sequence_case()).passed
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -89,6 +90,9 @@ class Case:
         Settings of the optimizer that takes a step after each batch; None: no steps.
     by_token
         Whether sequences go in one token at a time, without gradients.
+    untrained
+        Names or patterns (``*``) of parameters that have no gradient. Of every other one at least one side
+        must tell a gradient: where neither does, nothing would be compared.
     """
 
     name: str
@@ -97,6 +101,7 @@ class Case:
     config: Mapping[str, Any] = field(default_factory=dict)
     optimizer: AdamW | None = None
     by_token: bool = False
+    untrained: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return self.name
@@ -105,6 +110,18 @@ class Case:
     def batch(self) -> Batch:
         """The first batch."""
         return self.batches[0]
+
+    @property
+    def once(self) -> Self:
+        """The same case without optimizer steps: its first batch alone."""
+        return replace(self, batches=[self.batch], optimizer=None)
+
+    @property
+    def trained(self) -> list[str]:
+        """Names of the parameters that have gradients."""
+        return [
+            name for name in self.params if not any(fnmatchcase(name, pattern) for pattern in self.untrained)
+        ]
 
     def astype(self, dtype: DType) -> Self:
         """Return the same case with every floating point array in ``dtype``."""
@@ -116,11 +133,12 @@ class Case:
 
 
 def cast(arrays: Arrays, dtype: DType) -> Arrays:
-    """Bring floating point arrays into ``dtype``; integers stay, and what is lazy stays lazy."""
+    """Copy arrays, floating point ones in ``dtype``; what is lazy stays lazy."""
     if isinstance(arrays, LazyArrays):
         return mapped(partial(_cast, dtype=dtype), arrays)
     return {name: _cast(array, dtype) for name, array in arrays.items()}
 
 
 def _cast(array: Array, dtype: DType) -> Array:
-    return array.astype(dtype) if np.issubdtype(array.dtype, np.floating) else array
+    array = np.asarray(array)
+    return array.astype(dtype if np.issubdtype(array.dtype, np.floating) else array.dtype)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mamba2_bridge.exceptions import CheckpointError
+from mamba2_bridge.exceptions import CheckpointError, ConfigError
 from mamba2_bridge.parity.cases import Case
 from mamba2_bridge.parity.lazy import subset
 from mamba2_bridge.parity.measures import difference
@@ -20,8 +20,9 @@ from mamba2_bridge.parity.outcome import DRAWS, GRAD, held, outcome_of, own_loss
 from mamba2_bridge.parity.report import ParityReport
 from mamba2_bridge.parity.result import TensorResult
 from mamba2_bridge.parity.runner import Feed
-from mamba2_bridge.parity.stages import MODEL, backward_order, forward_order, recorded
+from mamba2_bridge.parity.stages import MODEL, PARAM, backward_order, forward_order, recorded
 from mamba2_bridge.parity.tolerances import DEFAULT, quantity_of
+from mamba2_bridge.parity.validity import check_case
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
@@ -80,8 +81,19 @@ def compare(
         Runs that tell what the reference itself loses in fp32; take more where tensors are few numbers.
     note
         Called with a line about what comes next.
+
+    Raises
+    ------
+    ConfigError
+        A case that would compare less than it seems to, or two of one name; before anything is run where the
+        case tells it by itself.
     """
     cases = [cases] if isinstance(cases, Case) else list(cases)
+    for case in cases:
+        check_case(case)
+    names = [case.name for case in cases]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ConfigError(f"names of cases must differ, got more than one {', '.join(twice)}")
     results: list[TensorResult] = []
     for case in cases:
         note(case.name)
@@ -107,8 +119,7 @@ def _case(
     want = replace(held(outcome_of(reference, case, "float64")), own_losses=losses)
 
     def fed_losses(feed: Feed) -> Mapping[str, float]:
-        once = replace(case, optimizer=None)
-        return own_losses(reference, once, feed, draws) if reference.feeds else losses
+        return own_losses(reference, case, feed, draws) if reference.feeds else losses
 
     yield from against(want, candidate, case, fed_losses, dtypes=dtypes, isolated=isolated, policy=policy)
 
@@ -138,7 +149,7 @@ def against(
     dtypes, isolated, policy
         As for `compare`.
     """
-    once = replace(case, optimizer=None)
+    once = case.once
     losses: Mapping[str, float] | None = None
     for dtype in dtypes:
         if dtype == "float64":
@@ -200,7 +211,7 @@ def compare_outcomes(
     mode
         What results say of how the candidate was run.
     """
-    alone = set(want.intermediates) ^ set(got.intermediates)
+    alone = _alone(want, got) | _alone(got, want)
     stages = recorded(want.stages, [name for name in want.forward if name not in alone])
     yield from _compared(
         forward_order(stages, _both(want.forward, got.forward, alone)),
@@ -209,7 +220,7 @@ def compare_outcomes(
         _Blank(case, got.dtype, mode, "forward", 0, policy, want.own_losses),
     )
     yield from _compared(
-        backward_order(stages, _both(want.backward, got.backward, alone)),
+        backward_order(stages, _both(want.backward, got.backward, alone, want.trained)),
         want.backward,
         got.backward,
         _Blank(case, got.dtype, mode, "backward", 0, policy, want.own_losses),
@@ -220,7 +231,7 @@ def compare_outcomes(
             which = "missing" if of_got is None else "unexpected"
             yield blank.result("every parameter", OPTIMIZER, (), which)
             return
-        order = [(name, OPTIMIZER) for name in _both(of_want, of_got, set())]
+        order = [(name, OPTIMIZER) for name in _both(of_want, of_got, set(), want.trained)]
         yield from _compared(order, of_want, of_got, blank)
 
 
@@ -268,9 +279,17 @@ class _Blank:
         )
 
 
-def _both(want: Arrays, got: Arrays, without: Collection[str]) -> list[str]:
-    """Names of either, those of ``want`` in its order first."""
-    return [name for name in dict.fromkeys([*want, *got]) if name not in without]
+def _alone(one: Outcome, other: Outcome) -> set[str]:
+    """Intermediate tensors of one side that the other knows nothing of."""
+    known = {*other.forward, *other.intermediates}
+    return {name for name in one.intermediates if name not in known}
+
+
+def _both(want: Arrays, got: Arrays, without: Collection[str], params: Collection[str] = ()) -> list[str]:
+    """Names of either, those of ``want`` in its order first, and of parameters that must be among them."""
+    names = [*want, *got]
+    expected = [f"{PARAM}{name}" for name in params] if names else []
+    return [name for name in dict.fromkeys([*names, *expected]) if name not in without]
 
 
 def _compared(
@@ -288,11 +307,12 @@ def _compared(
 
 def _problem(name: str, dtype: DType, want: Array | None, got: Array | None) -> str | None:
     if want is None:
-        return f"unexpected, of shape {got.shape}" if got is not None else "missing"
+        return f"unexpected, of shape {got.shape}" if got is not None else "missing, in the reference too"
     if got is None:
         return "missing"
-    if name != "loss" and got.dtype != np.dtype(dtype):
-        return f"dtype {got.dtype}, must be {dtype}"
+    floats = np.issubdtype(want.dtype, np.floating)
+    if name != "loss" and got.dtype != (np.dtype(dtype) if floats else want.dtype):
+        return f"dtype {got.dtype}, must be {dtype if floats else want.dtype}"
     if got.shape != want.shape:
         return f"shape {got.shape}, must be {want.shape}"
     return None

@@ -117,9 +117,8 @@ class NativeRunner(Runner):
         self._optimizer.step(self._grads)
         params = self.model.varmap
         results = {f"{PARAM}{name}": partial(params.__getitem__, name) for name in params}
-        moments = self._optimizer.state_dict()
-        exp_avg = {name: moments[name] for name in moments if name.startswith("exp_avg")}
-        return LazyArrays(results | {name: partial(exp_avg.__getitem__, name) for name in exp_avg})
+        moments = self._optimizer.moments
+        return LazyArrays(results | {name: partial(moments.__getitem__, name) for name in moments})
 
     def optimizer(self, settings: AdamW) -> mb.optim.AdamW:
         """Make the optimizer of the loaded model."""

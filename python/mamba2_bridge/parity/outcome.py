@@ -11,9 +11,10 @@ import numpy as np
 from mamba2_bridge.parity.cases import cast
 from mamba2_bridge.parity.measures import relative_error
 from mamba2_bridge.parity.runner import Feed
+from mamba2_bridge.parity.validity import check_case, check_gradients, check_start
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from mamba2_bridge.parity.cases import Array, Arrays, Batch, Case, DType
     from mamba2_bridge.parity.runner import Runner
@@ -46,6 +47,8 @@ class Outcome:
         What makes and takes what.
     own_losses
         What the side loses in fp32, by name, gradients' after ``grad.``.
+    trained
+        Parameters of which a side that goes backward must tell gradients, and one that takes steps, values.
     """
 
     name: str
@@ -56,10 +59,12 @@ class Outcome:
     intermediates: Sequence[str] = ()
     stages: Sequence[Stage] = ()
     own_losses: Mapping[str, float] = field(default_factory=dict)
+    trained: Collection[str] = ()
 
 
 def outcome_of(runner: Runner, case: Case, dtype: DType, feed: Feed | None = None) -> Outcome:
     """Load a case and run it, see `run`."""
+    check_case(case)
     runner.load(case, dtype)
     return run(runner, case, dtype, feed)
 
@@ -70,10 +75,21 @@ def run(runner: Runner, case: Case, dtype: DType, feed: Feed | None = None) -> O
     if feed is not None:
         feed = Feed(cast(feed.values, dtype), cast(feed.gradients, dtype))
     forward = runner.forward(case.batch, feed)
+    check_start(case, runner, list(forward))
     backward = {} if case.by_token else runner.backward()
+    check_gradients(case, runner, list(backward))
     steps = _steps(runner, case, forward) if case.optimizer is not None and feed is None else ()
     stages = runner.stages(list(forward))
-    return Outcome(runner.name, dtype, forward, backward, steps, tuple(runner.intermediates), stages)
+    return Outcome(
+        runner.name,
+        dtype,
+        forward,
+        backward,
+        steps,
+        tuple(runner.intermediates),
+        stages,
+        trained=case.trained,
+    )
 
 
 def _steps(runner: Runner, case: Case, first: Arrays) -> Iterator[Arrays]:
@@ -88,13 +104,17 @@ def _steps(runner: Runner, case: Case, first: Arrays) -> Iterator[Arrays]:
 
 
 def held(outcome: Outcome) -> Outcome:
-    """Read every array now, so that the runner may go on to something else."""
+    """Copy every array now: the runner, or another with the same buffers, may go on to something else."""
     return replace(
         outcome,
-        forward=dict(outcome.forward),
-        backward=dict(outcome.backward),
-        steps=[dict(step) for step in outcome.steps],
+        forward=_copied(outcome.forward),
+        backward=_copied(outcome.backward),
+        steps=[_copied(step) for step in outcome.steps],
     )
+
+
+def _copied(arrays: Arrays) -> dict[str, Array]:
+    return {name: np.array(array) for name, array in arrays.items()}
 
 
 DRAWS = 3
@@ -127,10 +147,10 @@ def own_losses(
         Keeps what the run in fp64 gave while the same runner runs in fp32.
     """
     losses: dict[str, float] = {}
-    once = replace(case, optimizer=None)
+    once = case.once
     for draw in range(draws):
         factor = 1 + draw / 2**18
-        scaled = replace(once, batches=[_scaled(case.batch, factor)])
+        scaled = replace(once, batches=[_scaled(once.batch, factor)])
         fed = None if feed is None else replace(feed, values=_times(feed.values, factor))
         double = hold(outcome_of(runner, scaled, "float64", fed))
         single = outcome_of(runner, scaled, "float32", fed)

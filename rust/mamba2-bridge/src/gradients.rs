@@ -8,7 +8,7 @@ use parking_lot::RwLock;
 use pyo3::prelude::*;
 
 use crate::arrays::to_array;
-use crate::intermediates::Intermediates;
+use crate::named::NamedTensors;
 use crate::runtime::{complete, compute, read, write};
 use crate::state::{Mamba2State, wrap};
 
@@ -51,8 +51,8 @@ impl Gradients {
 
     /// The gradients to the intermediates that were recorded and reached.
     #[getter]
-    fn intermediates(&self) -> Intermediates {
-        Intermediates::new(self.intermediates.clone())
+    fn intermediates(&self) -> NamedTensors {
+        NamedTensors::new(self.intermediates.clone())
     }
 
     /// Adds another backward's gradients.

@@ -4,10 +4,11 @@ mod arrays;
 mod audit;
 mod config;
 mod errors;
+mod feed;
 mod gradients;
-mod intermediates;
 mod measure;
 mod model;
+mod named;
 mod optim;
 mod output;
 mod runtime;
@@ -29,11 +30,11 @@ mod _native {
     #[pymodule_export]
     use crate::gradients::Gradients;
     #[pymodule_export]
-    use crate::intermediates::Intermediates;
-    #[pymodule_export]
     use crate::measure::{gemm_seconds, stage_seconds};
     #[pymodule_export]
     use crate::model::{Model, replace_folder, write_file};
+    #[pymodule_export]
+    use crate::named::NamedTensors;
     #[pymodule_export]
     use crate::optim::{Optimizer, clip_grad_norm};
     #[pymodule_export]

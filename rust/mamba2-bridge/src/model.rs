@@ -15,7 +15,8 @@ use pyo3::types::PyDict;
 use crate::arrays::{parse_dtype, to_array, to_float_tensor, to_tensor, to_variable};
 use crate::config::AnyConfig;
 use crate::errors::{OrRaise, bridge_error};
-use crate::intermediates::{FedArrays, Intermediates, to_feed};
+use crate::feed::{FedArrays, to_feed};
+use crate::named::NamedTensors;
 use crate::output::Output;
 use crate::runtime::{complete, compute, read, write};
 use crate::state::{Mamba2State, unwrap, wrap};
@@ -106,13 +107,13 @@ impl Model {
         states: Vec<PyRef<'_, Mamba2State>>,
         feed: Vec<FedArrays<'_>>,
         name: &str,
-    ) -> PyResult<(Bound<'py, PyAny>, Vec<Mamba2State>, Intermediates)> {
+    ) -> PyResult<(Bound<'py, PyAny>, Vec<Mamba2State>, NamedTensors)> {
         let py = x_t.py();
         let (x_t, states) = (to_tensor(name, x_t, self.dtype)?, unwrap(Some(states)).unwrap_or_default());
         let feed = to_feed(feed, self.dtype)?;
         let model = read(py, &self.inner)?;
         let (y, states, recording) = compute(py, move || model.record_step(&x_t, &states, feed))?;
-        Ok((to_array(py, &y)?, wrap(&states), Intermediates::new(recording.values())))
+        Ok((to_array(py, &y)?, wrap(&states), NamedTensors::new(recording.values())))
     }
 
     /// The states before the first token.

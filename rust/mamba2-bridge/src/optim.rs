@@ -9,10 +9,11 @@ use parking_lot::RwLock;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::arrays::{to_array, to_float_tensor};
+use crate::arrays::to_float_tensor;
 use crate::errors::OrRaise;
 use crate::gradients::Gradients;
 use crate::model::Model;
+use crate::named::NamedTensors;
 use crate::runtime::{complete, read, write};
 
 /// An optimizer of one model's parameters; `mamba2_bridge.optim` wraps it.
@@ -80,14 +81,9 @@ impl Optimizer {
     }
 
     /// Steps taken, hyperparameters by name, moments by name.
-    #[allow(clippy::type_complexity)] // a state's three parts
-    fn state<'py>(
-        &self,
-        py: Python<'py>,
-    ) -> PyResult<(u64, IndexMap<String, f64>, IndexMap<String, Bound<'py, PyAny>>)> {
+    fn state(&self, py: Python<'_>) -> PyResult<(u64, IndexMap<String, f64>, NamedTensors)> {
         let state = read(py, &self.method)?.state();
-        let arrays = state.tensors.iter().map(|(name, tensor)| Ok((name.clone(), to_array(py, tensor)?)));
-        Ok((state.step, state.scalars, arrays.collect::<PyResult<_>>()?))
+        Ok((state.step, state.scalars, NamedTensors::new(state.tensors)))
     }
 
     /// Goes on from such a state, all of it or none.

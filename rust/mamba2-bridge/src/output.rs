@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use crate::arrays::{to_array, to_tensor};
 use crate::errors::{OrRaise, bridge_error};
 use crate::gradients::Gradients;
-use crate::intermediates::Intermediates;
+use crate::named::NamedTensors;
 use crate::runtime::{compute, free, read};
 use crate::state::{Mamba2State, unwrap, wrap};
 
@@ -86,9 +86,9 @@ impl Output {
 
     /// The intermediates that were recorded.
     #[getter]
-    fn intermediates(&self) -> Intermediates {
+    fn intermediates(&self) -> NamedTensors {
         let recording = self.graph.recording.as_ref();
-        Intermediates::new(recording.map_or_else(IndexMap::new, Recording::values))
+        NamedTensors::new(recording.map_or_else(IndexMap::new, Recording::values))
     }
 
     /// Vector-Jacobian product.

@@ -3,7 +3,7 @@
 ========== ===============================================================================================
 format     ``mamba2_bridge parity artifact``; `version` of it; `sha256` of all the rest
 versions   of the packages that recorded it; `runner` and `dtype` that computed; `seed` where there was one
-case       name, config, optimizer, by_token, and tensors: params, and for each batch inputs, upstream, target
+case       name, config, optimizer, by_token, untrained; tensors: params; of batches inputs, upstream, target
 stages     what makes and takes what; `intermediates` among the tensors of the forward pass
 forward    tensors in the order in which they were made; `backward`; `steps`, a list for each
 own_losses noise floors by name; `fed_losses` those of stages that are fed; null where none were recorded
@@ -55,6 +55,7 @@ class CaseEntries:
     config: Mapping[str, Any]
     optimizer: AdamW | None
     by_token: bool
+    untrained: tuple[str, ...]
     params: tuple[Entry, ...]
     batches: tuple[BatchEntries, ...]
 
@@ -185,6 +186,7 @@ def _case(fields: Fields) -> CaseEntries:
         config=config,
         optimizer=None if fields.is_null("optimizer") else _optimizer(fields.inner("optimizer")),
         by_token=fields.flag("by_token"),
+        untrained=fields.texts("untrained"),
         params=fields.entries("params"),
         batches=tuple(_batch(batch) for batch in fields.inners("batches")),
     )

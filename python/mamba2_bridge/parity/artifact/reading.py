@@ -75,10 +75,11 @@ def read(path: str | PathLike[str]) -> Artifact:
     manifest = read_manifest(root)
     for entry in manifest.entries:
         check_file(root, entry)
-    return Artifact(root, manifest, _outcome(root, manifest), _case(root, manifest))
+    case = _case(root, manifest)
+    return Artifact(root, manifest, _outcome(root, manifest, case), case)
 
 
-def _outcome(root: Path, manifest: Manifest) -> Outcome:
+def _outcome(root: Path, manifest: Manifest, case: Case) -> Outcome:
     return Outcome(
         manifest.runner,
         manifest.dtype,
@@ -88,6 +89,7 @@ def _outcome(root: Path, manifest: Manifest) -> Outcome:
         manifest.intermediates,
         manifest.stages,
         manifest.own_losses or {},
+        case.trained,
     )
 
 
@@ -95,7 +97,7 @@ def _case(root: Path, manifest: Manifest) -> Case:
     case = manifest.case
     batches = _Batches(root, case.batches)
     params = read_tensors(root, case.params)
-    return Case(case.name, params, batches, case.config, case.optimizer, case.by_token)
+    return Case(case.name, params, batches, case.config, case.optimizer, case.by_token, case.untrained)
 
 
 class _Batches(Sequence[Batch]):

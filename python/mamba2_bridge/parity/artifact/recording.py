@@ -118,7 +118,9 @@ def _recorded(runner: Runner, case: Case, root: Path, dtype: DType, draws: int, 
 def _write_case(root: Path, case: Case) -> CaseEntries:
     params = write_tensors(root, "params", case.params)
     batches = tuple(_write_batch(root, f"batch{i}", batch) for i, batch in enumerate(case.batches))
-    return CaseEntries(case.name, dict(case.config), case.optimizer, case.by_token, params, batches)
+    return CaseEntries(
+        case.name, dict(case.config), case.optimizer, case.by_token, case.untrained, params, batches
+    )
 
 
 def _write_batch(root: Path, folder: str, batch: Batch) -> BatchEntries:
@@ -142,7 +144,7 @@ def _losses(runner: Runner, case: Case, root: Path, draws: int, feed: Feed | Non
             backward=read_tensors(root, write_tensors(root, "floors/backward", outcome.backward)),
         )
 
-    losses = own_losses(runner, replace(case, optimizer=None), feed, draws, hold=hold)
+    losses = own_losses(runner, case, feed, draws, hold=hold)
     shutil.rmtree(spool)
     return losses
 

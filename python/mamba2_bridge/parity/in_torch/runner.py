@@ -108,7 +108,7 @@ class TorchRunner(Runner):
             upstream = [torch.tensor(array) for array in self._batch.upstream.values()]
         parameters = dict(self.parameters())
         leaves = {name: tensor for name, tensor in self._inputs.items() if tensor.requires_grad}
-        leaves |= {f"{PARAM}{name}": parameter for name, parameter in parameters.items()}
+        leaves |= {f"{PARAM}{name}": value for name, value in parameters.items() if value.requires_grad}
         joined = [(y, dy) for y, dy in zip(outputs, upstream, strict=True) if y.requires_grad]
         empty = any(tensor.numel() == 0 for name, tensor in self._inputs.items() if "_state" not in name)
         grads = torch.autograd.grad(
@@ -131,7 +131,7 @@ class TorchRunner(Runner):
         if self._optimizer is None:
             self._optimizer = self.optimizer(parameters, settings)
         for name, parameter in parameters.items():
-            parameter.grad = self._grads[f"{PARAM}{name}"]
+            parameter.grad = self._grads.get(f"{PARAM}{name}")
         self._optimizer.step()
         results: dict[str, Tensor] = {f"{PARAM}{name}": value for name, value in parameters.items()}
         for name, parameter in parameters.items():

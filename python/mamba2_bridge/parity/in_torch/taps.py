@@ -32,7 +32,7 @@ class Taps:
 
     def __call__(self, name: str, tensor: Tensor) -> Tensor:
         """Record a tensor; return what goes on."""
-        self.values[name] = tensor.detach()
+        self.values[name] = tensor.detach().clone()  # what comes next may work in place
         if not torch.is_grad_enabled():
             return self.fed_values.get(name, tensor)
         # Asking for an anchor's gradient makes one arrive even where the tensor was cut from the graph.
@@ -47,12 +47,12 @@ class _Tap(torch.autograd.Function):
     def forward(ctx: Any, tensor: Tensor, anchor: Tensor, name: str, taps: Taps) -> Tensor:
         del anchor
         ctx.name, ctx.taps = name, taps
-        return taps.fed_values[name].clone() if name in taps.fed_values else tensor.view_as(tensor)
+        return taps.fed_values.get(name, tensor).clone()  # a view could not be worked on in place
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, None, None]:
         taps: Taps = ctx.taps
-        taps.gradients[ctx.name] = grad.detach()
+        taps.gradients[ctx.name] = grad.detach().clone()
         return taps.fed_gradients.get(ctx.name, grad), None, None, None
 
 
