@@ -8,7 +8,7 @@ BENCH := $(VENV)/.bench
 SOURCES := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help setup parity bench test test-rust test-python lint fmt clean
+.PHONY: help setup parity bench test test-rust test-python lint fmt wheel wheel-check wheel-cuda wheel-cuda-check clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -61,6 +61,37 @@ fmt: setup ## Format the code
 	$(BIN)/ruff format python tests benchmarks
 	$(BIN)/ruff check --fix python tests benchmarks
 
+# Wheels are built in an environment of their own, which needs no PyTorch.
+WHEELS := .venv-wheels
+WHEEL_BIN := $(WHEELS)/bin
+MANYLINUX := manylinux_2_17
+CPU_WHEEL = $(shell ls -t dist/mamba2_bridge-*-abi3-*.whl 2>/dev/null | head -1)
+CUDA_WHEEL = $(shell ls -t dist/mamba2_bridge_cu13-*-abi3-*.whl 2>/dev/null | head -1)
+TOOLKIT := $(abspath $(WHEELS))/cuda
+
+$(WHEEL_BIN)/maturin:
+	$(PYTHON) -m venv $(WHEELS)
+	$(WHEEL_BIN)/python -m pip install --quiet 'maturin[zig]>=1.16,<2' abi3audit
+
+wheel: $(WHEEL_BIN)/maturin ## Build the sdist, and from it the CPU wheel, into dist/
+	PATH=$(abspath $(WHEEL_BIN)):$$PATH maturin build --profile dist --locked --strip --sdist --zig --compatibility $(MANYLINUX) --out dist
+	$(WHEEL_BIN)/abi3audit --strict $$(ls -t dist/mamba2_bridge-*-abi3-*.whl | head -1)
+
+wheel-check: ## Install the CPU wheel into clean environments, without and with PyTorch, and test it there
+	$(PYTHON) packaging/check_wheel.py $(CPU_WHEEL) --torch
+
+$(TOOLKIT)/lib64: $(WHEEL_BIN)/maturin packaging/cuda/toolkit-requirements.txt packaging/cuda/toolkit.py
+	$(WHEEL_BIN)/python -m pip install --quiet -r packaging/cuda/toolkit-requirements.txt
+	$(WHEEL_BIN)/python packaging/cuda/toolkit.py $(TOOLKIT)
+
+wheel-cuda: $(TOOLKIT)/lib64 ## Build the CUDA wheel into dist/; needs neither a GPU nor CUDA, which comes from PyPI
+	cd packaging/cuda && $(CUDA_BUILD) PATH=$(abspath $(WHEEL_BIN)):$(TOOLKIT)/bin:$$PATH maturin build --profile dist --locked --strip --auditwheel skip --compatibility $(CUDA_MANYLINUX) --out ../../dist
+
+CUDA_BUILD := CUDA_HOME=$(TOOLKIT) CUDA_PATH=$(TOOLKIT) NVCC=$(TOOLKIT)/bin/nvcc CUDA_COMPUTE_CAP=80
+
+wheel-cuda-check: ## Install both wheels where there is no driver: a clear error, and the CPU works
+	$(PYTHON) packaging/check_cuda_wheel.py $(CPU_WHEEL) $(CUDA_WHEEL)
+
 clean: ## Remove what was built, .venv included
 	cargo clean
-	rm -rf $(VENV) python/mamba2_bridge/_native*.so parity-results
+	rm -rf $(VENV) $(WHEELS) dist python/mamba2_bridge/_native*.so parity-results

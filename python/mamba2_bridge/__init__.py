@@ -4,6 +4,7 @@ from importlib import import_module
 from types import ModuleType
 
 from mamba2_bridge import exceptions, optim
+from mamba2_bridge._backend import backend
 from mamba2_bridge._native import Mamba2State, __version__, get_num_threads, set_num_threads
 from mamba2_bridge.auditing import AuditReport, audit
 from mamba2_bridge.config import Mamba2Config, Mamba2ForecasterConfig
@@ -61,6 +62,7 @@ __all__ = [
     "VarMap",
     "__version__",
     "audit",
+    "backend",
     "exceptions",
     "get_num_threads",
     "optim",

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from mamba2_bridge import _native, checkpoint
+from mamba2_bridge._backend import check_device
 from mamba2_bridge.config import Mamba2Config, Mamba2ForecasterConfig
 from mamba2_bridge.exceptions import ConfigError, StateDictError
 from mamba2_bridge.intermediates import Intermediates, fed_arrays
@@ -74,6 +75,7 @@ class Model(ABC, Generic[_C]):
         self._cfg: _C = cfg
         self._dtype = _dtype_name(dtype)
         self._device = str(device)
+        check_device(self._device)
         self._seed = _seed(seed)
         self._kernels = _kernels(kernels)
         self._native = _native.Model(

@@ -26,9 +26,16 @@ pub fn raise(py: Python<'_>, error: &Error) -> PyErr {
         }
         Error::OutOfMemory { .. } => return PyMemoryError::new_err(error.to_string()),
         Error::Interrupted => return PyKeyboardInterrupt::new_err(()),
+        Error::Candle(error) if is_out_of_memory(error) => return PyMemoryError::new_err(error.to_string()),
         _ => "InternalError",
     };
     bridge_error(py, class, &error.to_string())
+}
+
+/// Whether a GPU has no memory left: CUDA's and cuBLAS' own names, which Candle passes on as text.
+fn is_out_of_memory(error: &candle_core::Error) -> bool {
+    let text = error.to_string();
+    ["CUDA_ERROR_OUT_OF_MEMORY", "CUBLAS_STATUS_ALLOC_FAILED"].iter().any(|name| text.contains(name))
 }
 
 /// An exception of the package, by the name of its class.

@@ -3,6 +3,7 @@
 mod arrays;
 mod audit;
 mod config;
+mod device;
 mod errors;
 mod feed;
 mod gradients;
@@ -20,8 +21,9 @@ use pyo3::prelude::*;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// The native module of `mamba2_bridge`.
-#[pymodule]
+/// The native module: `mamba2_bridge._native_cpu`, or with CUDA `mamba2_bridge_cu13._native_cuda`.
+#[cfg_attr(not(feature = "cuda"), pymodule(name = "_native_cpu"))]
+#[cfg_attr(feature = "cuda", pymodule(name = "_native_cuda"))]
 mod _native {
     #[pymodule_export]
     use crate::audit::{audit, candle_operations};

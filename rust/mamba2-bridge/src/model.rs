@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use candle_core::{Device, Tensor, Var};
+use candle_core::{Tensor, Var};
 use indexmap::IndexMap;
 use mamba2::Kernels;
 use mamba2::params::Incompatible;
@@ -14,7 +14,8 @@ use pyo3::types::PyDict;
 
 use crate::arrays::{parse_dtype, to_array, to_float_tensor, to_tensor, to_variable};
 use crate::config::AnyConfig;
-use crate::errors::{OrRaise, bridge_error};
+use crate::device;
+use crate::errors::OrRaise;
 use crate::feed::{FedArrays, to_feed};
 use crate::named::NamedTensors;
 use crate::output::Output;
@@ -36,7 +37,7 @@ impl Model {
     #[new]
     #[pyo3(signature = (config, *, dtype, device, seed, kernels))]
     fn new(py: Python<'_>, config: AnyConfig, dtype: &str, device: &str, seed: u64, kernels: &str) -> PyResult<Self> {
-        let (dtype, device) = (parse_dtype(py, dtype)?, parse_device(py, device)?);
+        let (dtype, device) = (parse_dtype(py, dtype)?, device::parse(py, device)?);
         let kernels = parse_kernels(py, kernels)?;
         let inner = compute(py, move || mamba2::Model::with_kernels(&config.into(), dtype, &device, seed, kernels))?;
         Ok(Self { inner: Arc::new(RwLock::new(inner)), dtype })
@@ -186,20 +187,6 @@ fn parse_kernels(py: Python<'_>, kernels: &str) -> PyResult<Kernels> {
             Err(crate::errors::raise(py, &error))
         }
     }
-}
-
-fn parse_device(py: Python<'_>, device: &str) -> PyResult<Device> {
-    if device == "cpu" {
-        return Ok(Device::Cpu);
-    }
-    let message = match device.strip_prefix("cuda") {
-        Some(_) if !cfg!(feature = "cuda") => {
-            format!("device {device:?} needs a CUDA build; this build has only 'cpu'")
-        }
-        Some("" | ":0") => return Device::new_cuda(0).or_raise(py),
-        _ => format!("device must be 'cpu' or 'cuda:0', got {device:?}"),
-    };
-    Err(bridge_error(py, "DeviceError", &message))
 }
 
 /// Writes a file that afterwards holds either its old contents or all of the new.

@@ -13,6 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBool;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
+use crate::device::{self, Turn};
 use crate::errors::{bridge_error, raise};
 
 /// How often a waiting call looks for signals.
@@ -137,7 +138,13 @@ fn run<R: Send + 'static>(
     let (send, receive) = sync_channel(1);
     let receive = Mutex::new(receive); // shared with the thread that waits without the GIL
     let flag = stop.clone();
+    let turn = device::turn(py)?; // before the work is handed to the pool, as all locks
     pool()?.spawn(move || {
+        let work = || {
+            let made = work()?;
+            turn.as_ref().map_or(Ok(()), Turn::finish)?;
+            Ok(made)
+        };
         let result = catch_unwind(AssertUnwindSafe(|| mamba2::interrupt::scope(flag, work)));
         let _ = send.send(result); // nobody waits after Ctrl-C
     });
@@ -201,7 +208,8 @@ where
     acquire(py, |wait| lock.try_write_arc_for(wait))
 }
 
-fn acquire<G: Send>(py: Python<'_>, attempt: impl Fn(Duration) -> Option<G> + Send + Sync) -> PyResult<G> {
+/// A lock, taken while Ctrl-C is heard.
+pub fn acquire<G: Send>(py: Python<'_>, attempt: impl Fn(Duration) -> Option<G> + Send + Sync) -> PyResult<G> {
     let started = Instant::now();
     loop {
         if let Some(guard) = py.detach(|| attempt(SIGNALS)) {

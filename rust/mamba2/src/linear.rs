@@ -28,7 +28,7 @@ impl Linear {
         }
         let mut shape = x.dims().to_vec();
         let (rows, width) = (x.elem_count() / x.dim(D::Minus1)?, x.dim(D::Minus1)?);
-        let y = x.contiguous()?.reshape((rows, width))?.matmul(&self.weight.t()?)?;
+        let y = ops::matmul(&x.contiguous()?.reshape((rows, width))?, &self.weight.t()?)?;
         if let Some(last) = shape.last_mut() {
             *last = self.weight.dim(0)?;
         }

@@ -16,6 +16,6 @@ pub fn mse(y: &Tensor, target: &Tensor) -> Result<Tensor> {
     if y.elem_count() == 0 {
         return Ok(Tensor::new(f64::NAN, y.device())?);
     }
-    let difference = y.to_dtype(DType::F64)?.sub(&target.to_dtype(DType::F64)?)?;
+    let difference = y.to_dtype(DType::F64)?.sub(&target.to_device(y.device())?.to_dtype(DType::F64)?)?;
     Ok(difference.sqr()?.mean_all()?)
 }

@@ -29,13 +29,19 @@ pub fn reserve<T>(elements: usize, what: &str) -> Result<Vec<T>> {
     Ok(values)
 }
 
-/// A tensor of zeros.
+/// A tensor of zeros. One without elements is on the CPU, see [`on_device`].
 pub(crate) fn zeros(what: &str, shape: &[usize], dtype: DType, device: &Device) -> Result<Tensor> {
+    let elements = shape.iter().try_fold(1_usize, |product, &size| product.checked_mul(size));
     if device.is_cpu() {
-        let elements = shape.iter().try_fold(1_usize, |product, &size| product.checked_mul(size));
         drop(reserve::<f64>(elements.unwrap_or(usize::MAX), what)?);
     }
+    let device = if elements == Some(0) { &Device::Cpu } else { device };
     Ok(Tensor::zeros(shape, dtype, device)?)
+}
+
+/// A tensor on `device`: itself where it is there, or has no elements, since CUDA has no memory of no size.
+pub(crate) fn on_device(tensor: &Tensor, device: &Device) -> candle_core::Result<Tensor> {
+    if tensor.elem_count() == 0 { Ok(tensor.clone()) } else { tensor.to_device(device) }
 }
 
 /// Bytes that this process could still take, in its container or on the machine; None where the system doesn't tell.

@@ -145,7 +145,7 @@ impl Model {
         self.network.check_input(x)?;
         let batch = x.dim(0)?;
         let given = states.map(|states| self.variables(states, batch)).transpose()?;
-        let input = Var::from_tensor(x)?.into_inner();
+        let input = Var::from_tensor(&self.here(x)?)?.into_inner();
         let (y, states) = self.network.forward(&input, given.as_deref(), taps)?;
         Ok(Output { y, states, input, initial: given, version: self.version })
     }
@@ -154,13 +154,13 @@ impl Model {
     pub fn infer(&self, x: &Tensor, states: Option<&[State]>) -> Result<(Tensor, Vec<State>)> {
         self.network.check_input(x)?;
         let states = states.map(|states| self.detached(states, x.dim(0)?)).transpose()?;
-        self.inference.forward(&x.detach(), states.as_deref(), &Taps::none())
+        self.inference.forward(&self.here(x)?.detach(), states.as_deref(), &Taps::none())
     }
 
     /// Mean squared error with a graph that starts at the parameters alone: what an audit looks at.
     pub fn objective(&self, x: &Tensor, target: &Tensor) -> Result<Tensor> {
         self.network.check_input(x)?;
-        loss::mse(&self.network.forward(&x.detach(), None, &Taps::none())?.0, target)
+        loss::mse(&self.network.forward(&self.here(x)?.detach(), None, &Taps::none())?.0, target)
     }
 
     /// The next token's output and the states after it, without a graph. `x_t` is an input without its seqlen.
@@ -185,18 +185,23 @@ impl Model {
 
     fn step_tapped(&self, x_t: &Tensor, states: &[State], taps: &Taps) -> Result<(Tensor, Vec<State>)> {
         self.network.check_step_input(x_t)?;
-        self.inference.step(&x_t.detach(), &self.detached(states, x_t.dim(0)?)?, taps)
+        self.inference.step(&self.here(x_t)?.detach(), &self.detached(states, x_t.dim(0)?)?, taps)
+    }
+
+    /// A tensor on the model's device: itself where it is there.
+    fn here(&self, tensor: &Tensor) -> candle_core::Result<Tensor> {
+        memory::on_device(tensor, &self.device)
     }
 
     fn detached(&self, states: &[State], batch: usize) -> Result<Vec<State>> {
         self.network.check_states(self.network.states_name(), states, batch, self.dtype)?;
-        Ok(states.iter().map(State::detach).collect())
+        states.iter().map(|state| Ok(state.to_device(&self.device)?.detach())).collect()
     }
 
     /// Copies of the states that gradients can be asked for.
     fn variables(&self, states: &[State], batch: usize) -> Result<Vec<State>> {
         self.network.check_states(self.network.states_name(), states, batch, self.dtype)?;
-        let variable = |tensor: &Tensor| Var::from_tensor(tensor).map(Var::into_inner);
+        let variable = |tensor: &Tensor| Var::from_tensor(&self.here(tensor)?).map(Var::into_inner);
         states.iter().map(|state| Ok(State { conv: variable(&state.conv)?, ssm: variable(&state.ssm)? })).collect()
     }
 }
@@ -239,8 +244,12 @@ impl Output {
         if self.is_empty() {
             return self.empty_gradients(model, dstates);
         }
-        let mut tensors = vec![(&self.y, dy)];
-        for (state, upstream) in self.states.iter().zip(dstates.unwrap_or_default()) {
+        let device = model.device();
+        let dy = dy.to_device(device)?;
+        let dstates: Vec<_> =
+            dstates.unwrap_or_default().iter().map(|state| state.to_device(device)).collect::<Result<_>>()?;
+        let mut tensors = vec![(&self.y, &dy)];
+        for (state, upstream) in self.states.iter().zip(&dstates) {
             for (tensor, upstream) in [(&state.conv, &upstream.conv), (&state.ssm, &upstream.ssm)] {
                 if tensor.elem_count() > 0 {
                     tensors.push((tensor, upstream));

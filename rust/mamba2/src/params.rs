@@ -255,7 +255,8 @@ fn check_fits(name: &str, value: &Tensor, var: &Var) -> Result<()> {
 
 /// Candle refuses a value that shares the variable's own storage: such a view goes through a copy.
 fn write(var: &Var, value: &Tensor) -> Result<()> {
-    match var.set(value).map_err(Error::from) {
+    let value = value.to_device(var.device())?;
+    match var.set(&value).map_err(Error::from) {
         Err(Error::Candle(candle_core::Error::CannotSetVar { .. })) => Ok(var.set(&value.copy()?)?),
         done => done,
     }

@@ -4,7 +4,7 @@ use candle_core::{DType, Device, Tensor};
 
 use crate::dims::Dims;
 use crate::error::{Error, Result};
-use crate::memory::zeros;
+use crate::memory::{on_device, zeros};
 
 /// State of a mixer after its last token, and likewise the gradient to such a state.
 #[derive(Debug, Clone)]
@@ -40,6 +40,11 @@ impl State {
             }
         }
         Ok(())
+    }
+
+    /// The same state on another device; itself where it is there.
+    pub fn to_device(&self, device: &Device) -> Result<Self> {
+        Ok(Self { conv: on_device(&self.conv, device)?, ssm: on_device(&self.ssm, device)? })
     }
 
     /// The same numbers without the graph that made them.

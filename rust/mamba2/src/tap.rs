@@ -174,14 +174,17 @@ impl Recording {
             return Err(Error::Graph(format!("{name} was recorded before: a recording serves one forward pass")));
         }
         let (value, gradient) = match fed {
-            Some(Fed { value, gradient }) => (value.detach().to_dtype(tensor.dtype())?, gradient),
+            Some(Fed { value, gradient }) => {
+                let here = |fed: Tensor| fed.detach().to_device(tensor.device());
+                (here(value)?.to_dtype(tensor.dtype())?, gradient.map(here).transpose()?)
+            }
             None => (tensor.detach(), None),
         };
         let recording = self.clone();
         let pullback = move |_: &Tensor, _: &Tensor, upstream: &Tensor| {
             recording.reached(&name, upstream)?;
             match &gradient {
-                Some(gradient) => gradient.detach().to_dtype(upstream.dtype()),
+                Some(gradient) => gradient.to_dtype(upstream.dtype()),
                 None => Ok(upstream.clone()),
             }
         };

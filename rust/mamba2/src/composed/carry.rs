@@ -3,7 +3,7 @@
 use candle_core::Tensor;
 
 use crate::error::Result;
-use crate::ops::{segment_decay, suffix_decay};
+use crate::ops::{matmul, segment_decay, suffix_decay};
 
 /// Chunks that are carried over by one product; longer sequences go through levels of such blocks.
 const BLOCK: usize = 32;
@@ -24,7 +24,7 @@ pub(super) fn carry(a: &Tensor, added: &Tensor, initial: &Tensor) -> Result<(Ten
     let added = added.pad_with_zeros(1, 0, padding)?.reshape((rows * nblocks, BLOCK, width))?;
 
     let to_end = suffix_decay(&a)?.unsqueeze(1)?; // (rows * nblocks, 1, BLOCK)
-    let block_added = to_end.matmul(&added)?.reshape((rows, nblocks, width))?;
+    let block_added = matmul(&to_end, &added)?.reshape((rows, nblocks, width))?;
     let block_a = a.sum(1)?.reshape((rows, nblocks))?;
     let (starts, last) = carry(&block_a, &block_added, initial)?;
 
@@ -39,6 +39,6 @@ fn carry_block(a: &Tensor, added: &Tensor, initial: &Tensor) -> Result<(Tensor, 
     let nchunks = added.dim(1)?;
     // The initial state is what a chunk in front adds.
     let decay = segment_decay(&a.pad_with_zeros(1, 1, 0)?)?; // (rows, nchunks + 1, nchunks + 1)
-    let states = decay.matmul(&Tensor::cat(&[initial, added], 1)?)?;
+    let states = matmul(&decay, &Tensor::cat(&[initial, added], 1)?)?;
     Ok((states.narrow(1, 0, nchunks)?.contiguous()?, states.narrow(1, nchunks, 1)?.contiguous()?))
 }

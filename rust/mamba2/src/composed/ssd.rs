@@ -5,7 +5,7 @@ use candle_core::{D, Tensor};
 use super::carry::carry;
 use crate::error::Result;
 use crate::interrupt;
-use crate::ops::{clamp, prefix_decay, segment_decay, suffix_decay};
+use crate::ops::{clamp, matmul, prefix_decay, segment_decay, suffix_decay};
 
 /// `S_t = exp(dt_t·A)·S_{t−1} + dt_t·x_t ⊗ B_t`, `y_t = S_t·C_t + D ⊙ x_t`.
 ///
@@ -52,13 +52,13 @@ pub fn ssd(
     interrupt::check()?;
 
     // Inside a chunk: Y = (C·Bᵀ ∘ decay)·(dt·x). The heads of a group share C·Bᵀ.
-    let cb = c.matmul(&b.transpose(2, 3)?)?.reshape((rows, g, 1, t, t))?;
+    let cb = matmul(&c, &b.transpose(2, 3)?)?.reshape((rows, g, 1, t, t))?;
     let weights = decay.reshape((rows, g, per_group, t, t))?.broadcast_mul(&cb)?;
-    let inside = weights.reshape((rows * h, t, t))?.matmul(&xdt.reshape((rows * h, t, p))?)?;
+    let inside = matmul(&weights.reshape((rows * h, t, t))?, &xdt.reshape((rows * h, t, p))?)?;
 
     // What each chunk adds to the state: Bᵀ·(decay to its end · dt·x), as (n, p) for each head.
     let weighted = heads_last(&xdt.broadcast_mul(&to_end)?, g)?; // (rows, g, t, per_group * p)
-    let added = b.transpose(2, 3)?.contiguous()?.matmul(&weighted)?; // (rows, g, n, per_group * p)
+    let added = matmul(&b.transpose(2, 3)?.contiguous()?, &weighted)?; // (rows, g, n, per_group * p)
     let added = added
         .reshape(vec![batch, nchunks, g, n, per_group, p])?
         .permute(vec![0, 2, 4, 1, 3, 5])?
@@ -76,7 +76,7 @@ pub fn ssd(
         .permute(vec![0, 3, 1, 4, 2, 5])?
         .contiguous()?
         .reshape((rows, g, n, per_group * p))?;
-    let outside = c.matmul(&before)?.reshape((rows, g, t, per_group, p))?.transpose(2, 3)?.contiguous()?;
+    let outside = matmul(&c, &before)?.reshape((rows, g, t, per_group, p))?.transpose(2, 3)?.contiguous()?;
     let outside = outside.reshape((rows, h, t, p))?.broadcast_mul(&from_start)?;
 
     let y = (inside.reshape((rows, h, t, p))? + outside)?;

@@ -11,7 +11,10 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use candle_core::{CpuStorage, CustomOp1, CustomOp2, CustomOp3, Layout, Result, Shape, Tensor, WithDType, bail};
+use candle_core::backend::{BackendDevice, BackendStorage};
+use candle_core::{
+    CpuStorage, CudaStorage, CustomOp1, CustomOp2, CustomOp3, Device, Layout, Result, Shape, Tensor, WithDType, bail,
+};
 
 use super::sink;
 use crate::interrupt;
@@ -34,7 +37,7 @@ pub(crate) fn joint<T: WithDType>(
 ) -> Result<Vec<Tensor>> {
     let tracked: Vec<_> = (0..inputs.len()).filter(|&at| inputs[at].track_op()).collect();
     if tracked.is_empty() {
-        let device = &candle_core::Device::Cpu;
+        let device = inputs.first().map_or(&Device::Cpu, |input| input.device());
         return values.into_iter().map(|(values, shape)| Tensor::from_vec(values, shape, device)).collect();
     }
     let slots = Arc::new(Slots {
@@ -72,6 +75,12 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 /// One number, zero: what a node of the graph holds that only stands for others.
 fn placeholder<T: WithDType>(zero: T) -> (CpuStorage, Shape) {
     (T::to_cpu_storage_owned(vec![zero]), Shape::from(1))
+}
+
+/// The same on the device of `other`.
+fn placeholder_beside<T: WithDType>(zero: T, other: &CudaStorage) -> Result<(CudaStorage, Shape)> {
+    let (storage, shape) = placeholder(zero);
+    Ok((other.device().storage_from_cpu_storage_owned(storage)?, shape))
 }
 
 /// Up to three inputs or bundles of them.
@@ -117,6 +126,10 @@ impl<T: WithDType> CustomOp1 for Bundle<T> {
         Ok(placeholder(self.zero))
     }
 
+    fn cuda_fwd(&self, a: &CudaStorage, _: &Layout) -> Result<(CudaStorage, Shape)> {
+        placeholder_beside(self.zero, a)
+    }
+
     fn bwd(&self, a: &Tensor, _: &Tensor, _: &Tensor) -> Result<Option<Tensor>> {
         self.gradient(0, a)
     }
@@ -129,6 +142,10 @@ impl<T: WithDType> CustomOp2 for Bundle<T> {
 
     fn cpu_fwd(&self, _: &CpuStorage, _: &Layout, _: &CpuStorage, _: &Layout) -> Result<(CpuStorage, Shape)> {
         Ok(placeholder(self.zero))
+    }
+
+    fn cuda_fwd(&self, a: &CudaStorage, _: &Layout, _: &CudaStorage, _: &Layout) -> Result<(CudaStorage, Shape)> {
+        placeholder_beside(self.zero, a)
     }
 
     fn bwd(&self, a: &Tensor, b: &Tensor, _: &Tensor, _: &Tensor) -> Result<(Option<Tensor>, Option<Tensor>)> {
@@ -151,6 +168,18 @@ impl<T: WithDType> CustomOp3 for Bundle<T> {
         _: &Layout,
     ) -> Result<(CpuStorage, Shape)> {
         Ok(placeholder(self.zero))
+    }
+
+    fn cuda_fwd(
+        &self,
+        a: &CudaStorage,
+        _: &Layout,
+        _: &CudaStorage,
+        _: &Layout,
+        _: &CudaStorage,
+        _: &Layout,
+    ) -> Result<(CudaStorage, Shape)> {
+        placeholder_beside(self.zero, a)
     }
 
     fn bwd(
@@ -180,6 +209,10 @@ impl<T: WithDType> CustomOp1 for Hub<T> {
         Ok(placeholder(self.zero))
     }
 
+    fn cuda_fwd(&self, a: &CudaStorage, _: &Layout) -> Result<(CudaStorage, Shape)> {
+        placeholder_beside(self.zero, a)
+    }
+
     fn bwd(&self, inputs: &Tensor, _: &Tensor, _: &Tensor) -> Result<Option<Tensor>> {
         interrupt::check()?;
         let upstream: Vec<_> = lock(&self.slots.upstream).iter_mut().map(Option::take).collect();
@@ -195,14 +228,25 @@ struct Output<T> {
     value: Mutex<Option<Value<T>>>,
 }
 
+impl<T: WithDType> Output<T> {
+    fn take(&self) -> Result<(CpuStorage, Shape)> {
+        let Some((values, shape)) = lock(&self.value).take() else { bail!("{}: a second forward", self.slots.name) };
+        Ok((T::to_cpu_storage_owned(values), shape))
+    }
+}
+
 impl<T: WithDType> CustomOp1 for Output<T> {
     fn name(&self) -> &'static str {
         self.slots.name
     }
 
     fn cpu_fwd(&self, _: &CpuStorage, _: &Layout) -> Result<(CpuStorage, Shape)> {
-        let Some((values, shape)) = lock(&self.value).take() else { bail!("{}: a second forward", self.slots.name) };
-        Ok((T::to_cpu_storage_owned(values), shape))
+        self.take()
+    }
+
+    fn cuda_fwd(&self, hub: &CudaStorage, _: &Layout) -> Result<(CudaStorage, Shape)> {
+        let (storage, shape) = self.take()?;
+        Ok((hub.device().storage_from_cpu_storage_owned(storage)?, shape))
     }
 
     fn bwd(&self, hub: &Tensor, _: &Tensor, upstream: &Tensor) -> Result<Option<Tensor>> {

@@ -3,6 +3,7 @@
 mod clamp;
 mod joint;
 mod linear;
+mod matmul;
 mod mixer;
 mod numbers;
 mod rms_norm;
@@ -14,6 +15,7 @@ mod with_gradient;
 
 pub use clamp::clamp;
 pub(crate) use linear::linear;
+pub(crate) use matmul::matmul;
 pub(crate) use mixer::{Mixer, mixer};
 pub(crate) use rms_norm::rms_norm;
 pub use segment_decay::{prefix_decay, segment_decay, suffix_decay};

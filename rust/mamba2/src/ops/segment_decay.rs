@@ -6,7 +6,7 @@
 
 use candle_core::{DType, Device, Result, Tensor};
 
-use super::with_gradient;
+use super::{matmul, with_gradient};
 
 /// `L[i, j] = exp(Σ_{j<k≤i} a_k)` for i ≥ j, else 0: a (rows, t) -> (rows, t, t). Paper, section 5.1 ("1-SS" matrices).
 pub fn segment_decay(a: &Tensor) -> Result<Tensor> {
@@ -14,11 +14,11 @@ pub fn segment_decay(a: &Tensor) -> Result<Tensor> {
     let upto = triangle(t, a, |i, k| k <= i)?;
     let after = triangle(t, a, |k, j| k > j)?;
     let masked = a.detach().unsqueeze(1)?.broadcast_mul(&upto)?; // (rows, i, k)
-    let exponents = masked.reshape((rows * t, t))?.matmul(&after)?.reshape((rows, t, t))?;
+    let exponents = matmul(&masked.reshape((rows * t, t))?, &after)?.reshape((rows, t, t))?;
     let value = exponents.exp()?.broadcast_mul(&upto)?;
     with_gradient("segment_decay", a, value, move |_, decay, upstream| {
         let d_exponents = upstream.mul(decay)?; // (rows, i, j), zero above the diagonal
-        let d_masked = d_exponents.reshape((rows * t, t))?.matmul(&after.t()?)?.reshape((rows, t, t))?;
+        let d_masked = matmul(&d_exponents.reshape((rows * t, t))?, &after.t()?)?.reshape((rows, t, t))?;
         d_masked.broadcast_mul(&upto)?.sum(1)
     })
 }
@@ -34,8 +34,8 @@ pub fn suffix_decay(a: &Tensor) -> Result<Tensor> {
 }
 
 fn exp_of_sums(name: &'static str, a: &Tensor, terms: Tensor) -> Result<Tensor> {
-    let value = a.detach().matmul(&terms)?.exp()?;
-    with_gradient(name, a, value, move |_, decay, upstream| upstream.mul(decay)?.matmul(&terms.t()?))
+    let value = matmul(&a.detach(), &terms)?.exp()?;
+    with_gradient(name, a, value, move |_, decay, upstream| matmul(&upstream.mul(decay)?, &terms.t()?))
 }
 
 /// (t, t) of `like`'s type: 1 where `one(row, column)`, else 0.
