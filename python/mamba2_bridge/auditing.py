@@ -129,6 +129,8 @@ def audit(
     StateDictError
         A name in ``allowing_zero`` that fits no parameter.
     """
+    if isinstance(batch, tuple) and len(batch) != 2:
+        raise ConfigError(f"batch must be an input, or input and target, got a tuple of {len(batch)}")
     x, target = batch if isinstance(batch, tuple) else (batch, None)
     if isinstance(directions, bool) or not isinstance(directions, int) or directions < 1:
         raise ConfigError(f"directions must be at least 1, got {directions!r}")
@@ -141,6 +143,8 @@ def audit(
     else:
         wanted = np.asarray(target)
         run.forward(x).mse_loss(wanted)  # refuses what doesn't fit
+        if not np.isfinite(wanted).all():
+            raise ConfigError("the target holds NaN or infinity: no loss, and no gradient, is right then")
     params = {name: value.astype(np.float64) for name, value in model.varmap.items()}
     found_infinite = _non_finite(params, expected)
     if found_infinite:

@@ -103,7 +103,7 @@ def test_what_cannot_be_compared_is_2_in_one_line(command, recorded, tmp_path):
         assert message in done.output
         assert "Traceback" not in done.output
     done = command("record", "--out", tmp_path, *SMALL)
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "it is not replaced" in done.output
     done = command("record", "--out", tmp_path / "c", *SMALL, "--headdim", 5)
     assert done.exit_code == 2

@@ -22,6 +22,7 @@ from mamba2_bridge.exceptions import CheckpointError
 from mamba2_bridge.parity.artifact import compare_artifacts, read, record
 from mamba2_bridge.parity.cases import AdamW, Batch, Case
 from mamba2_bridge.parity.runner import Runner
+from mamba2_bridge.parity.stages import Stage
 from native_models import child_environment
 
 
@@ -39,6 +40,9 @@ class Line(Runner):
     def forward(self, batch, feed=None):
         y = self.factor * self.params["w"] * batch.inputs["x"] + self.params["b"]
         return {"out": y, "loss": np.asarray(np.mean((y - batch.target) ** 2), np.float64)}
+
+    def stages(self, names):
+        return [Stage("line", ("out",), ("x",), ("w", "b"))]
 
     def backward(self):
         return {"param.w": 2 * self.params["w"], "param.b": self.params["b"]}
@@ -165,6 +169,11 @@ OTHER = "0" * 64
             lambda c: c["case"]["optimizer"].update(betas=[0.9]),
             r"betas must be 2 finite numbers, got \[0.9\]",
         ),
+        (lambda c: c["own_losses"].update(out=10**400), "must be a finite number, at least 0, got 1000"),
+        (
+            lambda c: c["case"]["config"].update(a={"__float__": "abc"}),
+            "config can't be read: could not convert",
+        ),
         (lambda c: c["stages"][0].update(makes=[1]), r"stages\[0\]: makes must be a list of texts"),
         (lambda c: first(c).update(name="loss"), "forward: loss is there twice"),
         (lambda c: first(c).update(shape=[-1]), r"shape must be a list of sizes, got \[-1\]"),
@@ -277,19 +286,21 @@ def test_no_flipped_bit_goes_unseen(data, artifact):
         file.write_bytes(healthy)
 
 
-@pytest.mark.parametrize("there", ["a file", "a folder"])
+@pytest.mark.parametrize("there", ["a file", "a folder", "a file in an artifact"])
 def test_what_is_no_artifact_is_not_replaced(there, tmp_path):
     target = tmp_path / "mine"
     if there == "a file":
         target.write_text("precious")
-    else:
+    elif there == "a folder":
         target.mkdir()
         (target / "precious").touch()
-    with pytest.raises(
-        CheckpointError, match="mine is there and holds no artifact of mamba2_bridge: it is not"
-    ):
+    else:
         record(Line(), CASE, target)
-    assert target.read_text() == "precious" if there == "a file" else os.listdir(target) == ["precious"]
+        (target / "report.html").touch()
+    with pytest.raises(CheckpointError, match="mine is there and holds other things than an artifact"):
+        record(Line(), CASE, target)
+    kept = "report.html" if there == "a file in an artifact" else "precious"
+    assert target.read_text() == "precious" if there == "a file" else kept in os.listdir(target)
 
 
 def test_an_empty_folder_and_an_artifact_are_replaced(tmp_path):

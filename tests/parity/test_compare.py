@@ -157,9 +157,10 @@ def test_a_candidate_that_raises_fails_the_case_and_the_others_are_run():
         raise RuntimeError("no kernel")
 
     report = compare(Line(), Line(refuse), [CASE, replace(CASE, name="another")], dtypes=["float64"])
+    where = f"(in refuse, test_compare.py line {refuse.__code__.co_firstlineno + 1})"
     assert [str(result) for result in report.results] == [
-        "a line in float64: every tensor: RuntimeError: no kernel",
-        "another in float64: every tensor: RuntimeError: no kernel",
+        f"a line in float64: every tensor: RuntimeError: no kernel {where}",
+        f"another in float64: every tensor: RuntimeError: no kernel {where}",
     ]
     with pytest.raises(RuntimeError, match="no kernel"):
         compare(Line(refuse), Line(), CASE)
@@ -192,7 +193,8 @@ def test_nothing_compared_is_no_pass():
 def test_gradients_are_compared_by_name():
     want = {"w": np.array([1.0, 2.0]), "b": np.array([1.0])}
     assert_grads_close(dict(want), want)
-    assert_grads_close({}, {})
+    with pytest.raises(ParityError, match="nothing was compared"):
+        assert_grads_close({}, {})
     with pytest.raises(ParityError) as caught:
         assert_grads_close({"w": np.array([1.0, 2.5]), "c": np.array([1.0])}, want)
     assert "3 of 3 tensors differ" in str(caught.value)

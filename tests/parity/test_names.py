@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from mamba2_bridge.exceptions import StateDictError
+from mamba2_bridge.parity.cases import AdamW, Batch, Case
 from mamba2_bridge.parity.names import TRANSFORMERS, NameMap, Renamed, Rule
 from mamba2_bridge.testing import assert_parity
 
@@ -76,3 +78,43 @@ def test_a_model_with_other_names_is_compared_under_ours():
     assert {"grad.param.in_proj.weight", "exp_avg.in_proj.weight"} <= {
         result.tensor for result in report.results
     }
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Rule("a", "b"), "a: theirs must be a tuple of names, got 'b'"),
+        (lambda: Rule("a", ("b", "c")), "a: 0 sizes for 2 names"),
+        (lambda: Rule("a", ("b", "c"), (1,)), "a: 1 sizes for 2 names"),
+        (lambda: Rule("a", ("b", "c"), (1, 1)).split(np.ones((3, 2))), r"a of shape \(3, 2\) can't be split"),
+        (
+            lambda: NameMap([Rule("out.w", ("head.weight",))]).translate({"head.weight": np.ones(2)}),
+            "no rule fits a parameter: rules are for out.w, the parameters head.weight; ours is what a case",
+        ),
+    ],
+)
+def test_a_map_that_does_not_fit_is_named(make, message):
+    with pytest.raises(StateDictError, match=message):
+        make()
+
+
+@pytest.mark.torch
+def test_weight_decay_leaves_alone_what_the_case_says_whatever_it_is_called_there():
+    torch = pytest.importorskip("torch")
+    from mamba2_bridge.parity.in_torch.module import ModuleRunner
+
+    class Other(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w, self.c = torch.nn.Parameter(torch.ones(2, 3)), torch.nn.Parameter(torch.ones(2))
+
+        def forward(self, x):
+            return x @ self.w.T + self.c
+
+    rng = np.random.default_rng(0)
+    params = {"weight": rng.standard_normal((2, 3)), "bias": rng.standard_normal(2)}
+    batch = Batch({"x": rng.standard_normal((4, 3))}, target=rng.standard_normal((4, 2)))
+    case = Case("linear", params, [batch], optimizer=AdamW(1e-2, weight_decay=0.5))
+    plain = ModuleRunner(lambda case: torch.nn.Linear(3, 2), lambda model, inputs: model(inputs["x"]))
+    names = NameMap([Rule("weight", ("w",)), Rule("bias", ("c",))])
+    assert_parity(plain, Renamed(ModuleRunner(lambda case: Other()), names), case)

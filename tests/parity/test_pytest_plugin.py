@@ -66,7 +66,7 @@ def test_the_report_is_a_page_too(pytester):
 def test_a_run_that_compares_nothing_says_so(pytester):
     pytester.makepyfile("def test_nothing(): pass")
     result = pytester.runpytest_subprocess("--parity-report=html")
-    result.stdout.fnmatch_lines(["nothing was compared, no report"])
+    result.stdout.fnmatch_lines(["nothing was compared: *parity-report.html"])
 
 
 def test_another_kind_of_report_is_refused(pytester):
@@ -84,3 +84,46 @@ def test_the_plugin_loads_nothing_heavy_until_it_is_used(pytester):
         """
     )
     pytester.runpytest_subprocess("-p", "no:hypothesispytest").assert_outcomes(passed=1)
+
+
+BROKEN = (
+    TESTS.partition("@pytest.mark")[0]
+    + """
+from hypothesis import given, strategies as st
+
+class Refusing(Line):
+    def load(self, case, dtype):
+        raise RuntimeError("no reference")
+
+def test_fine(parity):
+    parity(Line(), Line(), CASE)
+
+def test_no_cases(parity):
+    parity(Line(), Line(), [])
+
+def test_no_reference(parity):
+    parity(Refusing(), Line(), CASE)
+
+@given(st.integers(1, 3))
+def test_drawn(parity, factor):
+    parity(Line(factor), Line(factor), CASE)
+"""
+)
+
+
+def test_a_comparison_that_told_nothing_is_no_pass(pytester):
+    pytester.makepyfile(test_line=BROKEN)
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "--parity-report=json")
+    result.assert_outcomes(passed=2, failed=2)
+    content = json.loads((pytester.path / "parity-report.json").read_text())
+    assert content["passed"] is False
+    untold = {f"test_line.py::{test}: nothing" for test in ("test_no_cases", "test_no_reference")}
+    assert untold < set(content["cases"])
+
+
+def test_a_report_that_cannot_be_written_is_told_after_the_failures(pytester):
+    (pytester.path / "file").touch()
+    result = run(pytester, "--parity-report=file/report.html")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["*ParityError: line against line*", "*no report was written: *"])
+    assert result.ret == 1

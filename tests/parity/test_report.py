@@ -4,6 +4,7 @@ import dataclasses
 import io
 import json
 import re
+import time
 
 import numpy as np
 import pytest
@@ -91,12 +92,17 @@ def test_a_damaged_or_foreign_file_is_named(tmp_path):
     path = tmp_path / "report.json"
     report_of(HEALTHY).write(path)
     content = json.loads(path.read_text())
+    healthy = json.loads(path.read_text())
+    content["results"][3]["bound"] = 10**400
+    huge = json.dumps(content)
     content["results"][3]["bound"] = "small"
     for text, message in (
         ("{", "report.json"),
         ("[]", "report.json"),
         ('{"passed": true}', "report.json"),
         (json.dumps(content), r"results\[3\]"),
+        (huge, r"bound must be a number"),
+        (json.dumps({**healthy, "results": healthy["results"][:4]}), "worst are not those of its results"),
     ):
         path.write_text(text)
         with pytest.raises(ConfigError, match=message):
@@ -121,3 +127,32 @@ def test_names_cannot_break_out_of_the_page(tmp_path):
     results = [dataclasses.replace(result, case=evil, tensor=evil) for result in report_of(WRONG).results]
     write_html(ParityReport(evil, evil, [evil], results), tmp_path / "report.html")
     assert "<script>alert" not in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_names_cannot_work_on_the_terminal():
+    evil = "\x1b[2J\x1b]0;title\x07 [red]\ud800"
+    results = [dataclasses.replace(result, case=evil, stage=evil) for result in report_of(WRONG).results]
+    text = printed(ParityReport(evil, evil, [evil], results))
+    assert "\x1b" not in text
+    assert "\x07" not in text
+    assert r"\x1b[2J\x1b]0;title\x07 [red]\ud800" in text.replace("\n", "")
+
+
+def test_a_report_prints_itself_and_is_short_in_lists():
+    report = report_of(HEALTHY, WRONG)
+    assert "FAIL: 4 of 40 tensors differ" in str(report)
+    assert repr(report) == "<ParityReport: candidate against reference, 4 of 40 tensors differ>"
+
+
+def test_many_cases_take_no_more_than_their_number():
+    results = report_of(WRONG).results
+    many = [
+        dataclasses.replace(result, case=f"case {number}") for number in range(2000) for result in results
+    ]
+    report = ParityReport("candidate", "reference", [f"case {number}" for number in range(2000)], many)
+    started = time.perf_counter()
+    assert len(report.divergences) == 2000
+    once = time.perf_counter() - started
+    started = time.perf_counter()
+    assert len(report.failures) == 8000
+    assert once < 50 * (time.perf_counter() - started)

@@ -1,6 +1,7 @@
 """Runners of torch models that are not the twin: any module, and transformers' mixer."""
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn
 
+from mamba2_bridge.exceptions import ConfigError
 from mamba2_bridge.parity.cases import AdamW, Batch, Case
 from mamba2_bridge.parity.compare import compare
 from mamba2_bridge.parity.in_torch.module import ModuleRunner
@@ -88,6 +90,101 @@ def test_a_frozen_parameter_is_named_by_the_case():
         "sequence in float64: grad.param.0.weight: missing, in the reference too"
     ]
     assert not compare(ModuleRunner(lambda case: Sequence()), frozen[0], sequence_case()).passed
+
+
+class Clashing(nn.Module):
+    """Parts whose names are those of the input, the output and the loss."""
+
+    def __init__(self, factor=1.0):
+        super().__init__()
+        self.x, self.loss, self.out = nn.Identity(), nn.Linear(3, 2), nn.Identity()
+        self.factor = factor
+
+    def forward(self, x):
+        x = self.x(x)
+        return torch.tanh(self.out(self.loss(x))) + (self.factor - 1) * (x - x.detach())[:, :2]
+
+
+@pytest.mark.parametrize("how", ["target", "upstream"])
+def test_parts_may_have_the_names_of_inputs_and_outputs(how):
+    case = net_case()
+    start = {"target": case.batch.target} if how == "target" else {"upstream": {"out": case.batch.target}}
+    params = {name: value.detach().double().numpy() for name, value in Clashing().named_parameters()}
+    case = Case("clashing", params, [Batch(case.batch.inputs, **start)])
+    assert_parity(ModuleRunner(lambda case: Clashing()), ModuleRunner(lambda case: Clashing()), case)
+    report = compare(
+        ModuleRunner(lambda case: Clashing()), ModuleRunner(lambda case: Clashing(7.0)), case, isolated=False
+    )
+    assert {result.tensor for result in report.failures} == {"grad.x"}
+
+
+class Pair(NamedTuple):
+    y: torch.Tensor
+    state: dict
+
+
+class Nested(nn.Module):
+    def __init__(self, wrong=None, kind=tuple):
+        super().__init__()
+        self.lstm, self.wrong, self.kind = nn.LSTM(3, 4, batch_first=True), wrong, kind
+
+    def forward(self, x):
+        y, (h, c) = self.lstm(x[None])
+        parts = {"y": y, "h": h, "c": c}
+        if self.wrong:
+            parts[self.wrong] = -9 * parts[self.wrong]
+        y, h, c = parts.values()
+        return Pair(y, {"h": [h], "c": [c]}) if self.kind is Pair else (y, (h, c))
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"), [(tuple, ["out", "out.1.0", "out.1.1"]), (Pair, ["y", "state.h.0", "state.c.0"])]
+)
+def test_nested_outputs_are_compared(kind, names):
+    case = net_case()
+    params = {name: value.detach().double().numpy() for name, value in Nested().named_parameters()}
+    upstream = {names[0]: np.ones((1, 4, 4))}
+    case = Case("nested", params, [Batch(case.batch.inputs, upstream)])
+    report = assert_parity(*(ModuleRunner(lambda case: Nested(kind=kind)) for _ in range(2)), case)
+    assert [result.tensor for result in report.results[:3]] == names
+    wrong = compare(
+        ModuleRunner(lambda case: Nested(kind=kind)), ModuleRunner(lambda case: Nested("c", kind)), case
+    )
+    assert {result.tensor for result in wrong.failures} == {names[2]}
+
+
+def test_a_model_cut_from_its_loss_fails_though_the_reference_is_cut_as_well():
+    class Cut(Sequence):
+        def forward(self, x):
+            return super().forward(x).detach()
+
+    report = compare(*(ModuleRunner(lambda case: Cut()) for _ in range(2)), sequence_case(), isolated=False)
+    missing = {
+        result.tensor for result in report.failures if result.problem == "missing, in the reference too"
+    }
+    assert {f"grad.param.{name}" for name in sequence_case().params} <= missing
+
+
+def test_what_a_model_keeps_beside_parameters_is_compared():
+    class Normed(nn.Module):
+        def __init__(self, momentum):
+            super().__init__()
+            self.norm, self.linear = nn.BatchNorm1d(3, momentum=momentum), nn.Linear(3, 2)
+
+        def forward(self, x):
+            return self.linear(self.norm(x))
+
+    params = {name: value.detach().double().numpy() for name, value in Normed(0.1).named_parameters()}
+    case = replace(net_case(), name="normed", params=params)
+    healthy, other = (ModuleRunner(lambda case, m=momentum: Normed(m)) for momentum in (0.1, 0.9))
+    assert_parity(healthy, ModuleRunner(lambda case: Normed(0.1)), case)
+    failures = compare(healthy, other, case).failures
+    assert {result.tensor for result in failures} == {"buffer.norm.running_mean", "buffer.norm.running_var"}
+
+
+def test_a_module_does_not_go_token_by_token():
+    with pytest.raises(ConfigError, match="net, by token: a module of whatever kind can't go token by token"):
+        compare(*[ModuleRunner(lambda case: Net())] * 2, by_token(net_case().once))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 
 from mamba2_bridge.exceptions import ConfigError
-from mamba2_bridge.parity.tolerances import DEFAULT, Policy, Quantity, quantity_of, tolerance
+from mamba2_bridge.parity.tolerances import DEFAULT, Policy, Quantity, Tolerance, quantity_of, tolerance
 
 
 def test_every_bound_is_positive_and_has_a_reason():
@@ -81,3 +81,8 @@ def test_a_wrong_policy_is_refused(tmp_path, content, message):
         Policy.read(path)
     assert str(path) in str(caught.value)
     assert message in str(caught.value)
+
+
+def test_a_tolerance_of_a_misspelt_quantity_is_refused():
+    with pytest.raises(ConfigError, match=r"quantity must be one of .*, got 'gard'"):
+        Tolerance("gard", "float32", 1e-3, 0.0, "a test")

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mamba2_bridge.exceptions import ConfigError
-from mamba2_bridge.parity import AdamW, Batch, Case, Runner, compare
+from mamba2_bridge.exceptions import ConfigError, ParityError
+from mamba2_bridge.parity import AdamW, Batch, Case, Runner, Stage, compare
 
 X = np.array([[1.0, 2.0], [3.0, -4.0]])
 CASE = Case("a line", {"w": np.array([3.0, 0.5])}, [Batch({"x": X}, {"out": np.ones_like(X)})])
@@ -161,6 +161,21 @@ def test_integer_outputs_keep_their_dtype():
             {"batches": [replace(CASE.batch, target=X)]},
             "batch 0 has both a target and upstream gradients to out",
         ),
+        (
+            {"batches": [replace(CASE.batch, upstream={"out": 0 * X})]},
+            "all upstream gradients are zero",
+        ),
+        (
+            {"batches": [CASE.batch, replace(CASE.batch, upstream={})], "optimizer": AdamW(0.1)},
+            "batch 1 is for an optimizer step and has neither a target nor upstream",
+        ),
+        (
+            {
+                "batches": [CASE.batch, replace(CASE.batch, upstream={"y": X})],
+                "optimizer": AdamW(0.1),
+            },
+            r"upstream gradients must be to outputs \(out\), got y",
+        ),
         ({"by_token": True, "optimizer": AdamW(0.1)}, "by token there are no gradients"),
         (
             {"batches": [replace(CASE.batch, upstream={"y": X})]},
@@ -175,6 +190,192 @@ def test_integer_outputs_keep_their_dtype():
 def test_a_case_that_compares_less_than_it_seems_to_is_refused(change, message):
     with pytest.raises(ConfigError, match=message):
         compare(Line(), Line(), replace(CASE, **change))
+
+
+def test_element_types_may_come_one_by_one():
+    wrong = replace(CASE, name="another")
+
+    class Wrong(Line):
+        def output(self, x):
+            return super().output(x) * (2 if self.case.name == "another" else 1)
+
+    for dtypes in (map(str, ("float64", "float32")), ["float64"]):
+        assert not compare(Line(), Wrong(), [CASE, wrong], dtypes=dtypes).passed
+    for dtypes in ("float64", [], ["fp32"]):
+        with pytest.raises(ConfigError, match="dtypes must be some of float32, float64"):
+            compare(Line(), Line(), CASE, dtypes=dtypes)
+
+
+def test_what_a_candidate_calls_intermediate_is_compared_where_the_reference_has_it():
+    class Hiding(Line):
+        intermediates = ("x", "param.w")
+
+        def backward(self):
+            return {name: 7 * grad for name, grad in super().backward().items()}
+
+    assert len(messages(Hiding())) == 2
+
+
+def test_a_reference_that_is_random_is_refused():
+    class Dropping(Line):
+        rng = np.random.default_rng(0)
+
+        def output(self, x):
+            return super().output(x * self.rng.integers(0, 2, x.shape))
+
+    with pytest.raises(ConfigError, match="line isn't repeatable: out differs by"):
+        compare(Dropping(), Line(), CASE)
+
+
+def test_a_reference_may_change_what_it_was_given():
+    class Zeroing(Line):
+        def backward(self):
+            grads = super().backward()
+            self.case.params["w"][:] = 0
+            self.batch.inputs["x"][:] = 0
+            return grads
+
+    class Wrong(Line):
+        def backward(self):
+            return {name: 3 * grad for name, grad in super().backward().items()}
+
+    assert messages(Line(), reference=Zeroing()) == []
+    assert len(messages(Wrong(), reference=Zeroing())) == 2
+    assert CASE.params["w"].tolist() == [3.0, 0.5]
+
+
+def test_a_reference_in_the_wrong_precision_is_no_reference():
+    class Narrow(Line):
+        def output(self, x):
+            return super().output(x).astype(np.float32)
+
+    (message,) = messages(Line(), reference=Narrow())
+    assert "out: the reference's dtype float32, must be float64" in message
+
+
+def test_a_loss_that_is_wrong_from_the_second_batch_on_is_the_models():
+    class Keeping(Line):
+        kept = 0.0
+
+        def output(self, x):
+            made = super().output(x) + self.kept
+            self.kept = made.mean()
+            return made
+
+    batches = [Batch({"x": X}, target=2 * X), Batch({"x": -X}, target=X)]
+    case = replace(CASE, batches=batches, optimizer=AdamW(0.125))
+    report = compare(Line(), Keeping(), case, dtypes=["float64"])
+    (first,) = report.divergences
+    assert (first.tensor, first.step, first.stage) == ("loss", 2, "model")
+
+
+def test_where_a_candidate_raises_is_told():
+    class Raising(Line):
+        def step(self):
+            raise KeyError("w")
+
+    (message,) = messages(Raising(), replace(CASE, optimizer=AdamW(0.125)))
+    assert message.startswith(
+        "a line in float64, step 1: every tensor: KeyError: 'w' (in step, test_validity.py line "
+    )
+
+
+def test_moments_that_one_side_does_not_tell_are_left_out():
+    class Telling(Line):
+        def step(self):
+            return {**super().step(), "exp_avg.w": self.dw}
+
+    case = replace(CASE, optimizer=AdamW(0.125))
+    assert messages(Telling(), case) == messages(Line(), case, Telling()) == []
+
+
+def test_steps_on_gradients_that_are_rounding_are_not_compared():
+    """The gradient to a shift in front of a centring is zero but for rounding, which AdamW blows up."""
+
+    class Centred(Line):
+        def __init__(self, order):
+            self.order = order
+
+        def backward(self):
+            grads = super().backward()
+            parts = [0.1, 0.2, -0.3] if self.order else [-0.3, 0.2, 0.1]
+            noise = np.sum(np.array(parts, self.dtype)) + np.zeros(2, self.dtype)
+            noise = noise if noise.any() else np.full(2, np.finfo(self.dtype).eps, self.dtype) / 8
+            return {**grads, "param.w": noise}
+
+        def step(self):
+            return {"param.w": self.w - 0.1 * np.sign(self.backward()["param.w"] - (0 if self.order else 1))}
+
+    case = replace(CASE, optimizer=AdamW(0.125))
+    report = compare(Centred(True), Centred(False), case, dtypes=["float64"])
+    assert not [result for result in report.results if result.phase == "step"]
+
+
+def test_whole_numbers_and_masks_are_no_matter_of_tolerance():
+    class Counting(Line):
+        def __init__(self, count):
+            self.count = count
+
+        def forward(self, batch, feed=None):
+            return {**super().forward(batch, feed), "count": self.count}
+
+    big = np.array([2**60])
+    (message,) = messages(Counting(big + 1), reference=Counting(big))
+    assert "whole numbers differ" in message
+    masked = np.ma.array(np.ones(2), mask=[True, False])
+    (message,) = messages(Counting(masked), reference=Counting(np.ones(2)))
+    assert "a masked array" in message
+
+
+def test_a_case_in_which_nothing_was_compared_is_no_pass():
+    class Nothing(Line):
+        def forward(self, batch, feed=None):
+            return {} if self.case.name == "another" else super().forward(batch, feed)
+
+        def backward(self):
+            return {}
+
+    alone = replace(CASE, batches=[replace(CASE.batch, upstream={})])
+    report = compare(Nothing(), Nothing(), [alone, replace(alone, name="another")])
+    assert not report.failures
+    assert not report.passed
+    with pytest.raises(ParityError, match="nothing was compared in another"):
+        report.raise_for_failures()
+
+
+def test_stages_account_for_everything_that_is_made():
+    class Misspelt(Line):
+        def stages(self, names):
+            return [Stage("line", ("outt",), ("x",), ("w",))]
+
+    with pytest.raises(ConfigError, match="no stage makes out; stages make outt"):
+        compare(Misspelt(), Line(), CASE)
+    assert "no stage makes out" in messages(Misspelt())[0]
+
+
+def test_the_candidates_stages_count_where_the_reference_tells_none():
+    class Named(Line):
+        def stages(self, names):
+            return [Stage("the line", ("out",), ("x",), ("w",))]
+
+        def output(self, x):
+            return 2 * super().output(x)
+
+    report = compare(Line(), Named(), CASE, dtypes=["float64"])
+    assert [result.stage for result in report.divergences] == ["the line"]
+
+
+def test_patterns_take_brackets_as_they_are():
+    class Cut(Line):
+        def backward(self):
+            return {"x": super().backward()["x"]}
+
+        def load(self, case, dtype):
+            self.case, self.dtype = case, dtype
+            self.w = case.params["w[0]"].astype(dtype)
+
+    case = replace(CASE, params={"w[0]": CASE.params["w"]})
+    assert messages(Cut(), replace(case, untrained=("w[0]",)), Cut()) == []
 
 
 def test_names_of_cases_differ():

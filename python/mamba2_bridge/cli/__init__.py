@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module, metadata
+from io import TextIOWrapper
 
 import click
 
@@ -85,3 +87,8 @@ def _version() -> str:
 @click.version_option(_version(), prog_name="mamba2-bridge")
 def main() -> None:
     """Mamba-2 in Rust on Candle: train, predict, and compare it with PyTorch."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(
+            stream, TextIOWrapper
+        ):  # a name that the terminal's encoding lacks is no reason to fail
+            stream.reconfigure(errors="backslashreplace")

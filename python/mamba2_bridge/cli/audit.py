@@ -11,7 +11,7 @@ import numpy as np
 
 from mamba2_bridge import checkpoint
 from mamba2_bridge.auditing import audit as audit_model
-from mamba2_bridge.cli.errors import EXIT_FAILURE, EXIT_USAGE, one_line_errors
+from mamba2_bridge.cli.errors import EXIT_FAILURE, one_line_errors
 from mamba2_bridge.exceptions import CheckpointError
 from mamba2_bridge.model import Mamba2, Mamba2Forecaster
 
@@ -41,7 +41,7 @@ def audit(
 
     Exit code 0: nothing is wrong. 1: something is, named. 2: no such model.
     """
-    with one_line_errors(failure=EXIT_USAGE):
+    with one_line_errors():
         best = folder / "checkpoints" / "best"
         model = _load(best if best.is_dir() else folder)
         width = model.config.d_model if isinstance(model, Mamba2) else model.config.d_input

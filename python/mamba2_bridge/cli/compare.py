@@ -6,10 +6,11 @@ import sys
 from pathlib import Path
 
 import click
-from rich.console import Console
 
-from mamba2_bridge.cli.errors import EXIT_FAILURE, EXIT_USAGE, one_line_errors
+from mamba2_bridge.cli.console import make_console
+from mamba2_bridge.cli.errors import EXIT_FAILURE, one_line_errors
 from mamba2_bridge.cli.sides import SIDES, side
+from mamba2_bridge.exceptions import ConfigError
 from mamba2_bridge.parity.artifact import compare_artifacts, compare_with_artifact, read
 from mamba2_bridge.parity.html import write_html
 from mamba2_bridge.parity.terminal import print_report
@@ -44,10 +45,19 @@ def compare(
 
     Exit code 0: all within tolerance. 1: a mismatch. 2: nothing could be compared.
     """
-    with one_line_errors(failure=EXIT_USAGE):
+    with one_line_errors():
+        for path in (json_path, html_path):
+            for artifact in (reference, Path(candidate)):
+                if path is not None and path.resolve().is_relative_to(artifact.resolve()):
+                    raise click.UsageError(f"{path} would be written into the artifact {artifact}")
         tolerances = DEFAULT if policy is None else Policy.read(policy).before(DEFAULT)
         recorded = read(reference)
         if candidate in SIDES:
+            if "d_model" not in recorded.case.config:
+                raise ConfigError(
+                    f"{reference} holds {recorded.case.name!r}, which is no case of a Mamba-2: {candidate} "
+                    f"can't be run on it"
+                )
             report = compare_with_artifact(
                 recorded, side(candidate), policy=tolerances, stop_at_first=stop_at_first
             )
@@ -63,7 +73,7 @@ def compare(
             report.write(json_path)
         if html_path is not None:
             write_html(report, html_path)
-        console = Console()
+        console = make_console()
         for remark in report.notes.get("remarks", []):
             console.print(remark, highlight=False, markup=False, style="dim")
         print_report(report, console)

@@ -19,6 +19,6 @@ def doctor() -> None:
     Exit code 0: all that could be compared agrees. 1: something differs.
     """
     with one_line_errors():
-        examination = examine()
+        examination = examine(note=lambda line: click.echo(f"comparing {line}", err=True))
         click.echo(str(examination))
     sys.exit(0 if examination.passed else 1)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mamba2_bridge._extras import EXTRA_OF
-from mamba2_bridge.exceptions import ConfigError, InternalError, Mamba2BridgeError
+from mamba2_bridge.exceptions import InternalError, Mamba2BridgeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,11 +18,11 @@ EXIT_FAILURE, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 
 
 @contextmanager
-def one_line_errors(failure: int = EXIT_FAILURE) -> Iterator[None]:
+def one_line_errors() -> Iterator[None]:
     """Turn errors a user can do something about into a message on stderr.
 
-    Exit code 2 for a wrong setting or a missing extra, 130 for Ctrl-C, ``failure`` for all else: bad data, a
-    file that is not there, a model that does not fit into memory.
+    Exit code 130 for Ctrl-C, 2 for all else: a wrong setting, a missing extra, bad data, a file that is not
+    there, a model that does not fit into memory. 1 is for commands that found a difference or a fault.
     """
     try:
         yield
@@ -31,19 +31,19 @@ def one_line_errors(failure: int = EXIT_FAILURE) -> Iterator[None]:
         sys.exit(EXIT_INTERRUPTED)
     except InternalError:
         raise
-    except ConfigError as error:
-        _fail(error, EXIT_USAGE)
     except (Mamba2BridgeError, OSError) as error:
-        _fail(error, failure)
+        _fail(error)
     except MemoryError as error:
-        _fail(error if str(error) else MemoryError("not enough memory"), failure)
+        _fail(error if str(error) else MemoryError("not enough memory"))
     except ModuleNotFoundError as error:
         if error.name not in EXTRA_OF:
             raise
-        _fail(error, EXIT_USAGE)
+        _fail(error)
 
 
-def _fail(error: Exception, code: int) -> None:
+def _fail(error: Exception) -> None:
     text = error.args[0] if isinstance(error, KeyError) and error.args else error
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        text = f"{error.filename}: {error.strerror}"
     click.echo(f"Error: {' '.join(str(text).split())}", err=True)
-    sys.exit(code)
+    sys.exit(EXIT_USAGE)

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
 
+from mamba2_bridge.cli.console import make_console
 from mamba2_bridge.cli.errors import one_line_errors
 from mamba2_bridge.cli.progress import TrainingBar
 from mamba2_bridge.parity.check import check
@@ -20,6 +20,8 @@ from mamba2_bridge.parity.terminal import print_forecaster, print_report
 from mamba2_bridge.parity.training import train_forecaster
 
 if TYPE_CHECKING:
+    from rich.status import Status
+
     from mamba2_bridge.parity.report import ParityReport
 
 
@@ -59,13 +61,13 @@ def parity(*, out: Path, seed: int, kernels: str, steps: int, quick: bool) -> No
     """
     with one_line_errors():
         out.mkdir(parents=True, exist_ok=True)
-        console = Console()
+        console = make_console()
         with console.status("comparing") as status:
             report = check(
                 NativeRunner(kernels),
                 TwinRunner(),
                 seed=seed,
-                note=lambda line: status.update(f"comparing: {line}"),
+                note=lambda line: _note(line, status if console.is_terminal else None),
             )
         report = dataclasses.replace(report, notes={"seed": seed})
         _write(report, out)
@@ -78,6 +80,14 @@ def parity(*, out: Path, seed: int, kernels: str, steps: int, quick: bool) -> No
             print_forecaster(forecaster, console)
         click.echo(f"report: {out / HTML}")
     sys.exit(0 if report.passed else 1)
+
+
+def _note(line: str, status: Status | None) -> None:
+    """Say what comes next: in place on a terminal, else in a line of its own beside the results."""
+    if status is None:
+        click.echo(f"comparing: {line}", err=True)
+    else:
+        status.update(f"comparing: {line}")
 
 
 JSON, HTML = "parity.json", "parity.html"

@@ -6,9 +6,10 @@ import sys
 from pathlib import Path
 
 import click
-from rich.console import Console
 
-from mamba2_bridge.cli.errors import EXIT_FAILURE, EXIT_USAGE, one_line_errors
+from mamba2_bridge.cli.console import make_console
+from mamba2_bridge.cli.errors import EXIT_FAILURE, one_line_errors
+from mamba2_bridge.exceptions import ConfigError
 from mamba2_bridge.parity.html import write_html
 from mamba2_bridge.parity.report import ParityReport
 from mamba2_bridge.parity.terminal import print_forecaster, print_report
@@ -22,12 +23,15 @@ def report(*, results: Path, html_path: Path | None) -> None:
 
     Exit code 0: all within tolerance. 1: a mismatch. 2: no such report.
     """
-    with one_line_errors(failure=EXIT_USAGE):
+    with one_line_errors():
         found = ParityReport.read(results)
         if html_path is not None:
             write_html(found, html_path)
-        console = Console()
+        console = make_console()
         print_report(found, console)
         if "forecaster" in found.notes:
-            print_forecaster(found.notes["forecaster"], console)
+            try:
+                print_forecaster(found.notes["forecaster"], console)
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                raise ConfigError(f"{results}: notes.forecaster can't be read: {error!r}") from None
     sys.exit(0 if found.passed else EXIT_FAILURE)

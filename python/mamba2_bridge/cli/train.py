@@ -5,17 +5,20 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from mamba2_bridge import training
+from mamba2_bridge.cli.console import make_console
 from mamba2_bridge.cli.errors import one_line_errors
 from mamba2_bridge.cli.progress import TrainingBar
 from mamba2_bridge.exceptions import ConfigError
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _DEFAULTS = {field.name: field.default for field in dataclasses.fields(training.TrainConfig)}
 
@@ -94,7 +97,7 @@ def train(
     moved.
     """
     with one_line_errors():
-        console = Console()
+        console = make_console()
         if resume is not None:
             _only_resume(ctx)
             made: list[training.StepReport] = []

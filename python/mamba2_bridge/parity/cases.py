@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mamba2_bridge.parity.lazy import LazyArrays, mapped
+from mamba2_bridge.parity.patterns import fits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,8 +30,8 @@ class AdamW:
     Attributes
     ----------
     undecayed
-        Last parts of the names of parameters that weight decay leaves alone; for a mixer A_log, D, dt_bias,
-        norms and biases.
+        Names of parameters that weight decay leaves alone, or what comes last in them, after a dot; those of
+        a Mamba-2 where nothing is said.
     """
 
     lr: float
@@ -39,6 +39,10 @@ class AdamW:
     eps: float = 1e-8
     weight_decay: float = 0.01
     undecayed: tuple[str, ...] = ("A_log", "D", "dt_bias", "norm.weight", "norm_f.weight", "bias")
+
+    def decays(self, name: str) -> bool:
+        """Whether weight decay falls on a parameter."""
+        return not any(name == last or name.endswith(f".{last}") for last in self.undecayed)
 
 
 @dataclass(frozen=True)
@@ -53,12 +57,17 @@ class Batch:
         Gradients to outputs, by the outputs' names; those that are absent are zeros.
     target
         What the first output should be: the loss is the mean squared error, and the backward starts there.
-        None: it starts at `upstream`.
+        None: it starts at `upstream`, or where there is none, nothing goes back.
     """
 
     inputs: Arrays
     upstream: Arrays = field(default_factory=dict)
     target: Array | None = None
+
+    @property
+    def starts_backward(self) -> bool:
+        """Whether it says where a backward starts."""
+        return self.target is not None or len(self.upstream) > 0
 
     def astype(self, dtype: DType) -> Self:
         """Return the same batch with every floating point array in ``dtype``."""
@@ -117,11 +126,14 @@ class Case:
         return replace(self, batches=[self.batch], optimizer=None)
 
     @property
+    def goes_back(self) -> bool:
+        """Whether there is a backward: without target and upstream gradients there is forward alone."""
+        return not self.by_token and self.batch.starts_backward
+
+    @property
     def trained(self) -> list[str]:
         """Names of the parameters that have gradients."""
-        return [
-            name for name in self.params if not any(fnmatchcase(name, pattern) for pattern in self.untrained)
-        ]
+        return [name for name in self.params if not any(fits(name, pattern) for pattern in self.untrained)]
 
     def astype(self, dtype: DType) -> Self:
         """Return the same case with every floating point array in ``dtype``."""
@@ -141,4 +153,4 @@ def cast(arrays: Arrays, dtype: DType) -> Arrays:
 
 def _cast(array: Array, dtype: DType) -> Array:
     array = np.asarray(array)
-    return array.astype(dtype if np.issubdtype(array.dtype, np.floating) else array.dtype)
+    return array.astype(dtype if np.issubdtype(array.dtype, np.floating) else array.dtype.newbyteorder("="))

@@ -16,7 +16,7 @@ from mamba2_bridge.parity.report import versions
 from mamba2_bridge.parity.tolerances import DEFAULT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from mamba2_bridge.parity.cases import Case
     from mamba2_bridge.parity.report import ParityReport
@@ -58,8 +58,14 @@ def seal(text: str) -> str:
     return hashlib.sha256(text.strip().encode()).hexdigest()[:16]
 
 
-def examine() -> Examination:
-    """Compare native models with each other and with the user's own torch and transformers."""
+def examine(note: Callable[[str], None] = lambda _: None) -> Examination:
+    """Compare native models with each other and with the user's own torch and transformers.
+
+    Parameters
+    ----------
+    note
+        Called with a line about what comes next.
+    """
     facts = {
         **versions(),
         "system": f"{platform.system()} {platform.release()}",
@@ -68,22 +74,24 @@ def examine() -> Examination:
         "threads": str(mb.get_num_threads()),
     }
     lines, passed = [], []
-    for line, report in _pairs():
+    for line, report in _pairs(note):
         lines.append(line)
         if report is not None:
             passed.append(report.passed)
     return Examination(facts, lines, bool(passed) and all(passed))
 
 
-def _pairs() -> Iterator[tuple[str, ParityReport | None]]:
+def _pairs(note: Callable[[str], None]) -> Iterator[tuple[str, ParityReport | None]]:
     mixers = [case for case in mixer_cases() if case.name in _CASES]
     cases = [*mixers, *map(by_token, mixers)]
+    note("native models with each other")
     yield _compared(NativeRunner("composed"), NativeRunner("fused"), cases)
     try:
         from mamba2_bridge.parity.in_torch.twin import TwinRunner  # noqa: PLC0415 (may be missing)
     except ModuleNotFoundError as error:
         yield f"twin: not compared, {error}", None
         return
+    note("with the twin in PyTorch")
     yield _compared(TwinRunner(), NativeRunner("fused"), cases)
     yield _compared(TwinRunner(), NativeRunner("composed"), cases)
     try:
@@ -91,6 +99,7 @@ def _pairs() -> Iterator[tuple[str, ParityReport | None]]:
     except ModuleNotFoundError as error:
         yield f"transformers: not compared, {error}", None
         return
+    note("with transformers")
     yield _compared(NativeRunner("composed"), HuggingFaceRunner(), mixers[:1], POLICY)
 
 

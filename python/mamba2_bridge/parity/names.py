@@ -41,8 +41,22 @@ class Rule:
     sizes: tuple[int, ...] = ()
     transpose: bool = False
 
+    def __post_init__(self) -> None:
+        if isinstance(self.theirs, str):
+            raise StateDictError(f"{self.ours}: theirs must be a tuple of names, got {self.theirs!r}")
+        if len(self.sizes) != (len(self.theirs) if self.sizes or len(self.theirs) != 1 else 0):
+            raise StateDictError(f"{self.ours}: {len(self.sizes)} sizes for {len(self.theirs)} names")
+
     def split(self, array: Array) -> list[Array]:
-        """Give their parts of one of our arrays."""
+        """Give their parts of one of our arrays.
+
+        Raises
+        ------
+        StateDictError
+            The sizes don't add up to the first axis.
+        """
+        if self.sizes and sum(self.sizes) != array.shape[0]:
+            raise StateDictError(f"{self.ours} of shape {array.shape} can't be split into {self.sizes}")
         parts = np.split(array, np.cumsum(self.sizes)[:-1]) if self.sizes else [array]
         return [part.swapaxes(-1, -2) if self.transpose else part for part in parts]
 
@@ -64,9 +78,24 @@ class NameMap:
 
     rules: Sequence[Rule]
 
+    def names(self, ours: str) -> tuple[str, ...]:
+        """Give their names of one of our parameters."""
+        return self._of(ours)[1]
+
     def translate(self, ours: Arrays) -> dict[str, Array]:
-        """Give arrays their names and their layout."""
+        """Give arrays their names and their layout.
+
+        Raises
+        ------
+        StateDictError
+            No rule fits any of them, or one can't be split as a rule says.
+        """
         theirs: dict[str, Array] = {}
+        if self.rules and all(self._of(name)[0] is None for name in ours):
+            raise StateDictError(
+                f"no rule fits a parameter: rules are for {', '.join(rule.ours for rule in self.rules)}, the "
+                f"parameters {', '.join(ours)}; ours is what a case calls one, theirs what the runner does"
+            )
         for name in ours:
             rule, names = self._of(name)
             theirs |= zip(names, [ours[name]] if rule is None else rule.split(ours[name]), strict=True)
@@ -95,8 +124,6 @@ class NameMap:
                 and len(name) >= len(head) + len(tail)
                 and "." not in middle
             ):
-                if rule.sizes and len(rule.sizes) != len(rule.theirs):
-                    raise StateDictError(f"{rule.ours}: {len(rule.sizes)} sizes for {len(rule.theirs)} names")
                 return rule, tuple(theirs.replace("*", middle) for theirs in rule.theirs)
         return None, (name,)
 
@@ -148,9 +175,27 @@ class Renamed(Runner):
         return self._runner.stages(names)
 
     def load(self, case: Case, dtype: DType) -> None:
-        """Load parameters by the runner's names."""
+        """Load parameters by the runner's names.
+
+        Raises
+        ------
+        StateDictError
+            No rule fits any parameter, or one can't be split as a rule says.
+        """
         self._ours = list(case.params)
-        self._runner.load(replace(case, params=self._names.translate(case.params)), dtype)
+        optimizer = case.optimizer
+        if optimizer is not None:
+            kept = [name for name in case.params if not optimizer.decays(name)]
+            undecayed = tuple(theirs for name in kept for theirs in self._names.names(name))
+            optimizer = replace(optimizer, undecayed=undecayed)
+        untrained = [name for name in case.params if name not in set(case.trained)]
+        theirs = replace(
+            case,
+            params=self._names.translate(case.params),
+            optimizer=optimizer,
+            untrained=tuple(theirs for name in untrained for theirs in self._names.names(name)),
+        )
+        self._runner.load(theirs, dtype)
 
     def forward(self, batch: Batch, feed: Feed | None = None) -> Arrays:
         """As the runner's."""

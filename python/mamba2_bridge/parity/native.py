@@ -96,6 +96,8 @@ class NativeRunner(Runner):
     def backward(self) -> Arrays:
         """Go back from the last `forward`, as `Runner.backward`."""
         batch = self._batch
+        if not batch.starts_backward:
+            return {}
         if batch.target is not None:
             grads = self._loss.backward()
         else:
@@ -128,7 +130,7 @@ class NativeRunner(Runner):
             betas=settings.betas,
             eps=settings.eps,
             weight_decay=settings.weight_decay,
-            no_decay=[f"*{end}" for end in settings.undecayed],
+            no_decay=[name for name in self.model.varmap if not settings.decays(name)],
         )
 
     def _by_token(self, u: Array, states: Sequence[mb.Mamba2State], feed: Feed | None) -> Arrays:

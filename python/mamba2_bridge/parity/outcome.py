@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mamba2_bridge.exceptions import ConfigError
 from mamba2_bridge.parity.cases import cast
 from mamba2_bridge.parity.measures import relative_error
 from mamba2_bridge.parity.runner import Feed
-from mamba2_bridge.parity.validity import check_case, check_gradients, check_start
+from mamba2_bridge.parity.validity import check_case, check_gradients, check_stages, check_start
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -44,7 +45,7 @@ class Outcome:
     intermediates
         Names of the tensors in `forward` that lie between inputs and outputs.
     stages
-        What makes and takes what.
+        What makes and takes what; empty where that isn't known.
     own_losses
         What the side loses in fp32, by name, gradients' after ``grad.``.
     trained
@@ -65,8 +66,13 @@ class Outcome:
 def outcome_of(runner: Runner, case: Case, dtype: DType, feed: Feed | None = None) -> Outcome:
     """Load a case and run it, see `run`."""
     check_case(case)
-    runner.load(case, dtype)
+    load(runner, case, dtype)
     return run(runner, case, dtype, feed)
+
+
+def load(runner: Runner, case: Case, dtype: DType) -> None:
+    """Let a runner load a case of its own, which it may change."""
+    runner.load(case.astype("float64"), dtype)
 
 
 def run(runner: Runner, case: Case, dtype: DType, feed: Feed | None = None) -> Outcome:
@@ -75,11 +81,12 @@ def run(runner: Runner, case: Case, dtype: DType, feed: Feed | None = None) -> O
     if feed is not None:
         feed = Feed(cast(feed.values, dtype), cast(feed.gradients, dtype))
     forward = runner.forward(case.batch, feed)
-    check_start(case, runner, list(forward))
+    check_start(case, case.batch, runner, list(forward))
     backward = {} if case.by_token else runner.backward()
     check_gradients(case, runner, list(backward))
     steps = _steps(runner, case, forward) if case.optimizer is not None and feed is None else ()
     stages = runner.stages(list(forward))
+    check_stages(runner, stages, list(forward))
     return Outcome(
         runner.name,
         dtype,
@@ -88,7 +95,7 @@ def run(runner: Runner, case: Case, dtype: DType, feed: Feed | None = None) -> O
         steps,
         tuple(runner.intermediates),
         stages,
-        trained=case.trained,
+        trained=case.trained if case.goes_back else (),
     )
 
 
@@ -98,6 +105,7 @@ def _steps(runner: Runner, case: Case, first: Arrays) -> Iterator[Arrays]:
     for number, batch in enumerate(case.batches):
         if number > 0:
             forward = runner.forward(batch)
+            check_start(case, batch, runner, list(forward))
             runner.backward()
         loss = {"loss": forward["loss"]} if "loss" in forward else {}
         yield {**loss, **runner.step()}
@@ -115,6 +123,41 @@ def held(outcome: Outcome) -> Outcome:
 
 def _copied(arrays: Arrays) -> dict[str, Array]:
     return {name: np.array(array) for name, array in arrays.items()}
+
+
+_REPEATABLE = 1e-9
+"""What two runs of one side in fp64 may differ by: sums in another order, but nothing random."""
+
+
+def must_repeat(runner: Runner, case: Case, want: Outcome) -> None:
+    """Check that a runner makes the same of a case again.
+
+    Parameters
+    ----------
+    runner
+        The reference.
+    case
+        What it computes.
+    want
+        What it made of it in fp64.
+
+    Raises
+    ------
+    ConfigError
+        It doesn't: how it differs from itself would be taken for what fp32 loses, and excuse the candidate.
+    """
+    again = outcome_of(runner, case.once, "float64")
+    for of_want, of_again in ((want.forward, again.forward), (want.backward, again.backward)):
+        for name, first in of_want.items():
+            second = of_again.get(name)
+            if second is None or second.shape != first.shape:
+                raise ConfigError(f"{case.name}: {want.name} gave {name} in one run and not in the next")
+            error = relative_error(second, first)
+            if math.isfinite(error) and error > _REPEATABLE:
+                raise ConfigError(
+                    f"{case.name}: {want.name} isn't repeatable: {name} differs by {error:.1e} from one run "
+                    f"to the next; is there something random in it, or kept from the last call?"
+                )
 
 
 DRAWS = 3

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any, get_args
 
 from mamba2_bridge.exceptions import ConfigError
 from mamba2_bridge.parity.measures import Difference
 from mamba2_bridge.parity.result import Mode, Phase, TensorResult
+from mamba2_bridge.parity.tolerances import QUANTITIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -83,6 +85,11 @@ def read_field(value: Any, name: str, read: Callable[[Any, str], Any], where: st
     return read(value[name], f"{where}.{name}")
 
 
+def is_float(value: float) -> bool:
+    """Whether a number is one that a float can hold: JSON has whole numbers of any size."""
+    return isinstance(value, float) or abs(value) <= sys.float_info.max
+
+
 def text(value: Any, where: str) -> str:
     """Check that a value is a text."""
     if not isinstance(value, str):
@@ -117,7 +124,7 @@ def named(value: Any, where: str) -> dict[str, Any]:
 
 
 def _number(value: Any, where: str) -> float:
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and is_float(value):
         return float(value)
     if isinstance(value, str) and value in _NONFINITE:
         return _NONFINITE[value]
@@ -168,7 +175,8 @@ _DIFFERENCE: dict[str, Callable[[Any, str], Any]] = {
     "nonfinite": _pair,
 }
 _RESULT: dict[str, Callable[[Any, str], Any]] = {
-    **dict.fromkeys(("case", "tensor", "stage", "quantity"), text),
+    **dict.fromkeys(("case", "tensor", "stage"), text),
+    "quantity": _one_of(QUANTITIES),
     "dtype": _one_of(("float32", "float64")),
     "mode": _one_of(get_args(Mode)),
     "phase": _one_of(get_args(Phase)),

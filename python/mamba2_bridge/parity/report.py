@@ -7,7 +7,9 @@ import platform
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import metadata
+from io import StringIO
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mamba2_bridge.exceptions import ConfigError, ParityError
@@ -26,7 +28,7 @@ from mamba2_bridge.parity.plain import (
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from os import PathLike
 
     from typing_extensions import Self
 
@@ -51,9 +53,9 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), **packages, "machine": platform.machine()}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ParityReport:
-    """Everything that was compared.
+    """Everything that was compared; ``print(report)`` shows it as the commands do.
 
     Attributes
     ----------
@@ -76,6 +78,23 @@ class ParityReport:
     versions: Mapping[str, str] = field(default_factory=versions)
     notes: Mapping[str, Any] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        """Tell the sides, and how many tensors differ."""
+        return (
+            f"<ParityReport: {self.candidate} against {self.reference}, {len(self.failures)} of "
+            f"{len(self.results)} tensors differ>"
+        )
+
+    def __str__(self) -> str:
+        """Lay it out for 80 columns, as the commands print it."""
+        from rich.console import Console  # noqa: PLC0415 (only here)
+
+        from mamba2_bridge.parity.terminal import print_report  # noqa: PLC0415 (it needs this module)
+
+        text = StringIO()
+        print_report(self, Console(file=text, width=80, color_system=None))
+        return text.getvalue().rstrip()
+
     @property
     def failures(self) -> list[TensorResult]:
         """Every result that is not a pass."""
@@ -83,8 +102,14 @@ class ParityReport:
 
     @property
     def passed(self) -> bool:
-        """Whether something was compared, since nothing proves nothing, and all of it is within bounds."""
-        return bool(self.results) and not self.failures
+        """Whether all is within bounds and something was compared in each case: nothing proves nothing."""
+        return bool(self.results) and not self.failures and not self.untold
+
+    @property
+    def untold(self) -> list[str]:
+        """Names of the cases in which nothing was compared."""
+        told = {result.case for result in self.results}
+        return [case for case in self.cases if case not in told]
 
     def first(
         self,
@@ -114,11 +139,18 @@ class ParityReport:
         the first that fails with errors accumulated where no stage fails on its own or none was run so, and
         the first optimizer step that fails where all else is right.
         """
-        found = []
-        for case, dtype in dict.fromkeys((result.case, result.dtype) for result in self.results):
-            firsts = (self.first(phase, mode, case=case, dtype=dtype) for mode in MODES for phase in PHASES)
-            found += [first for first in firsts if first is not None][:1]
-        return found
+        order = [(mode, phase) for mode in MODES for phase in PHASES]
+        found: dict[tuple[str, str], TensorResult] = {}
+
+        def rank(result: TensorResult) -> int:
+            return order.index((result.mode, result.phase))
+
+        for result in self.failures:
+            place = result.case, result.dtype
+            if place not in found or rank(result) < rank(found[place]):
+                found[place] = result
+        places = dict.fromkeys((result.case, result.dtype) for result in self.results)
+        return [found[place] for place in places if place in found]
 
     def raise_for_failures(self, *, every: bool = False) -> None:
         """Do nothing if all passed.
@@ -136,14 +168,15 @@ class ParityReport:
         __tracebackhide__ = True  # pytest then shows the caller
         if self.passed:
             return
-        if not self.results:
-            raise ParityError(f"{self.candidate} against {self.reference}: nothing was compared")
+        sides = f"{self.candidate} against {self.reference}"
+        if not self.failures:
+            where = f" in {', '.join(self.untold)}" if self.results else ""
+            raise ParityError(f"{sides}: nothing was compared{where}")
         lines = [f"{result}; look at {result.stage}" for result in self.divergences]
         if every:
             lines = [str(result) for result in self.failures]
         raise ParityError(
-            f"{self.candidate} against {self.reference}: "
-            f"{len(self.failures)} of {len(self.results)} tensors differ\n" + "\n".join(lines)
+            f"{sides}: {len(self.failures)} of {len(self.results)} tensors differ\n" + "\n".join(lines)
         )
 
     def worst(self) -> list[tuple[TensorResult, int]]:
@@ -206,10 +239,14 @@ class ParityReport:
         )
         if part("passed", truth) != report.passed:
             raise ConfigError(f"{where} says passed: {value['passed']}, but its results {report.passed}")
+        told = report.to_dict()
+        for name in ("failures", "divergences", "worst"):
+            if value.get(name) != told[name]:
+                raise ConfigError(f"{where}: {name} are not those of its results: it was changed by hand")
         return report
 
     @classmethod
-    def read(cls, path: Path) -> Self:
+    def read(cls, path: str | PathLike[str]) -> Self:
         """Read what `write` wrote.
 
         Raises
@@ -219,13 +256,15 @@ class ParityReport:
         ConfigError
             If it holds anything but a report, or a damaged one, naming what is wrong.
         """
+        path = Path(path)
         try:
             value = json.loads(path.read_text(encoding="utf-8"))
         except (ValueError, RecursionError) as error:
             raise ConfigError(f"{path} is not JSON: {error}") from error
         return cls.from_dict(value, str(path))
 
-    def write(self, path: Path) -> None:
+    def write(self, path: str | PathLike[str]) -> None:
         """Write `to_dict` in place of ``path``."""
+        path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, self.to_dict())

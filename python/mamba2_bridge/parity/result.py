@@ -105,7 +105,7 @@ class TensorResult:
         if self.difference is None:
             return f"{element}: {self.problem}"
         values = f"{element}: got {self.difference.got!r}, want {self.difference.want!r}"
-        if self.bound is None:
+        if self.problem is not None:
             return f"{values}: {self.problem}"
         hint = f"; {self.hint}" if self.hint else ""
         return f"{values}; relative error {self.error:.3g}, {self.bound:.3g} allowed{hint}"

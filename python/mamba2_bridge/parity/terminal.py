@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from rich import box
@@ -44,6 +45,7 @@ _COLUMNS: dict[str, Literal["left", "right"]] = {
 
 def print_report(report: ParityReport, console: Console) -> None:
     """Write what a comparison found, ending with a line that says whether it passed."""
+    report = _visible(report)
     sides = f"{report.candidate} against {report.reference}"
     if not report.results:
         console.print(Text(f"{sides}: nothing was compared", "bold red"))
@@ -61,9 +63,11 @@ def print_report(report: ParityReport, console: Console) -> None:
         console.print()
     for curve in losses(report):
         console.print(Text(_losses(curve)))
+    if report.untold:
+        console.print(Text(f"FAIL: nothing was compared in {', '.join(report.untold)}", "bold red"))
     if failures:
         console.print(Text(f"FAIL: {len(failures)} of {len(report.results)} tensors differ", "bold red"))
-    else:
+    elif report.passed:
         console.print(Text(f"pass: all of {len(report.results)} tensors are within their bounds", "green"))
 
 
@@ -91,6 +95,31 @@ def print_forecaster(forecaster: Mapping[str, Any], console: Console) -> None:
     console.print(Text(f"{verdict}; in {forecaster['folder']}"), soft_wrap=True)
 
 
+def _visible(report: ParityReport) -> ParityReport:
+    """Spell out what in names and messages would work on the terminal rather than be seen on it."""
+
+    def visible(text: str) -> str:
+        plain = (c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
+        return text if text.isprintable() else "".join(plain)
+
+    return replace(
+        report,
+        candidate=visible(report.candidate),
+        reference=visible(report.reference),
+        cases=[visible(case) for case in report.cases],
+        results=[
+            replace(
+                result,
+                case=visible(result.case),
+                tensor=visible(result.tensor),
+                stage=visible(result.stage),
+                problem=None if result.problem is None else visible(result.problem),
+            )
+            for result in report.results
+        ],
+    )
+
+
 def _table() -> Table:
     return Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
 
@@ -103,7 +132,7 @@ def _worst(report: ParityReport) -> Table:
         step = f", step {result.step}" if result.phase == "step" else ""
         isolated = ", isolated" if result.mode == "isolated" else ""
         table.add_row(
-            result.quantity,
+            Text(result.quantity),
             _short(result.dtype),
             "-" if result.difference is None else f"{result.error:.1e}",
             "-" if result.bound is None else f"{result.bound:.1e}",

@@ -12,16 +12,17 @@ the two precisions, 2**-29.
 from __future__ import annotations
 
 import json
-import math
+import sys
 from dataclasses import dataclass, fields
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from mamba2_bridge.exceptions import ConfigError
+from mamba2_bridge.parity.patterns import fits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from os import PathLike
 
     from typing_extensions import Self
 
@@ -65,27 +66,37 @@ class Tolerance:
     reason: str
     tensor: str = "*"
 
+    def __post_init__(self) -> None:
+        for name, known in (("quantity", QUANTITIES), ("dtype", DTYPES)):
+            if getattr(self, name) not in ("*", *known):
+                raise ConfigError(f"{name} must be one of *, {', '.join(known)}, got {getattr(self, name)!r}")
+        for name in ("flat", "per_own_loss"):
+            value = getattr(self, name)
+            number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if not (number and 0 <= value <= sys.float_info.max):
+                raise ConfigError(f"{name} must be a finite number, at least 0, got {value!r}")
+        for name in ("reason", "tensor"):
+            value = getattr(self, name)
+            if not (isinstance(value, str) and value.strip()):
+                raise ConfigError(f"{name} must be a text that is not empty, got {value!r}")
+
     def bound(self, own_loss: float = 0.0) -> float:
         """Bound for a tensor that the reference in fp32 gets wrong by ``own_loss``."""
         return max(self.flat, self.per_own_loss * own_loss)
 
     def fits(self, tensor: str, quantity: str, dtype: str) -> bool:
         """Whether it is for this tensor."""
-        return (
-            self.quantity in ("*", quantity)
-            and self.dtype in ("*", dtype)
-            and fnmatchcase(tensor, self.tensor)
-        )
+        return self.quantity in ("*", quantity) and self.dtype in ("*", dtype) and fits(tensor, self.tensor)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Policy:
     """Tolerances in order: the first that fits a tensor is its own, and a tensor that none fits fails."""
 
     tolerances: Sequence[Tolerance]
 
     @classmethod
-    def read(cls, path: Path) -> Self:
+    def read(cls, path: str | PathLike[str]) -> Self:
         """Read a policy: a JSON list of objects with the attributes of `Tolerance`.
 
         Raises
@@ -93,13 +104,18 @@ class Policy:
         ConfigError
             If it is no such list, naming the entry and what is wrong with it.
         """
+        path = Path(path)
         try:
             rows = json.loads(path.read_text(encoding="utf-8"))
-        except (ValueError, UnicodeDecodeError) as error:
+        except (ValueError, RecursionError) as error:
             raise ConfigError(f"{path}: no JSON: {error}") from error
         if not isinstance(rows, list):
             raise ConfigError(f"{path}: must be a list of tolerances, got {type(rows).__name__}")
         return cls([_tolerance(row, f"{path}: tolerance {i}") for i, row in enumerate(rows)])
+
+    def __repr__(self) -> str:
+        """Tell how many there are: a default argument of many functions is better short."""
+        return f"<Policy of {len(self.tolerances)} tolerances>"
 
     def find(self, tensor: str, quantity: str, dtype: str) -> Tolerance | None:
         """Return the first that fits."""
@@ -119,18 +135,10 @@ def _tolerance(row: Any, where: str) -> Tolerance:
         raise ConfigError(f"{where}: unknown {', '.join(unknown)}; there are {', '.join(sorted(known))}")
     if missing := sorted(known - row.keys() - {"tensor"}):
         raise ConfigError(f"{where}: {', '.join(missing)} missing")
-    for name, allowed in {"quantity": ("*", *QUANTITIES), "dtype": ("*", *DTYPES)}.items():
-        if row[name] not in allowed:
-            raise ConfigError(f"{where}: {name} must be one of {', '.join(allowed)}, got {row[name]!r}")
-    for name in ("flat", "per_own_loss"):
-        value = row[name]
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not (number and 0 <= value < math.inf):
-            raise ConfigError(f"{where}: {name} must be a finite number, at least 0, got {value!r}")
-    for name in ("reason", "tensor"):
-        if not (isinstance(row.get(name, "*"), str) and row.get(name, "*").strip()):
-            raise ConfigError(f"{where}: {name} must be a text that is not empty, got {row[name]!r}")
-    return Tolerance(**row)
+    try:
+        return Tolerance(**row)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
 
 
 DEFAULT = Policy.read(Path(__file__).with_suffix(".json"))

@@ -109,7 +109,7 @@ impl Variables {
     ///
     /// # Errors
     /// [`Error::NoSuchVariable`] for a pattern that fits none.
-    pub(crate) fn matching<S: AsRef<str>>(&self, patterns: &[S]) -> Result<HashSet<&str>> {
+    pub fn matching<S: AsRef<str>>(&self, patterns: &[S]) -> Result<HashSet<&str>> {
         let mut found = HashSet::new();
         for pattern in patterns.iter().map(AsRef::as_ref) {
             let fitting: Vec<_> = self.names().filter(|name| fits(pattern, name)).collect();

@@ -9,15 +9,16 @@ import numpy as np
 
 from mamba2_bridge.checkpoint import to_json
 from mamba2_bridge.exceptions import ConfigError
+from mamba2_bridge.parity.artifact.reading import Artifact
 from mamba2_bridge.parity.artifact.tensors import read_tensor
 from mamba2_bridge.parity.compare import against, compare_outcomes
 from mamba2_bridge.parity.report import ParityReport
 from mamba2_bridge.parity.tolerances import DEFAULT
+from mamba2_bridge.parity.validity import check_dtypes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from mamba2_bridge.parity.artifact.reading import Artifact
     from mamba2_bridge.parity.artifact.tensors import Entry
     from mamba2_bridge.parity.cases import DType
     from mamba2_bridge.parity.result import TensorResult
@@ -51,6 +52,8 @@ def compare_artifacts(
     CheckpointError
         A damaged artifact.
     """
+    for artifact in (reference, candidate):
+        _must_be_artifact(artifact)
     dtype = candidate.manifest.dtype
     _must_suffice(reference, [dtype])
     if found := _first_difference(reference, candidate):
@@ -102,6 +105,9 @@ def compare_with_artifact(
     CheckpointError
         A damaged artifact.
     """
+    _must_be_artifact(reference)
+    if dtypes is not None:
+        dtypes = check_dtypes(dtypes)
     manifest = reference.manifest
     both: tuple[DType, ...] = ("float64", "float32")
     asked = (both if manifest.dtype == "float64" else both[1:]) if dtypes is None else dtypes
@@ -128,6 +134,11 @@ def compare_with_artifact(
         _until_failure(results, stop_at_first),
         notes=_notes(reference, "float32" not in asked),
     )
+
+
+def _must_be_artifact(value: Any) -> None:
+    if not isinstance(value, Artifact):
+        raise ConfigError(f"an artifact must be what `read` gives, got {type(value).__name__}")
 
 
 def _until_failure(results: Iterable[TensorResult], stop: bool) -> list[TensorResult]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
 
 from mamba2_bridge.exceptions import CheckpointError
 from mamba2_bridge.parity.artifact.tensors import DTYPES, SUFFIX, Entry
+from mamba2_bridge.parity.plain import is_float
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -169,7 +170,8 @@ def _is_integer(value: Any) -> TypeGuard[int]:
 
 
 def _is_number(value: Any) -> TypeGuard[float]:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return number and is_float(value) and math.isfinite(value)
 
 
 def _short(value: Any) -> str:

@@ -180,7 +180,10 @@ def _manifest(fields: Fields) -> Manifest:
 
 
 def _case(fields: Fields) -> CaseEntries:
-    config: Any = from_json(fields.mapping("config"))
+    try:
+        config: Any = from_json(fields.mapping("config"))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise CheckpointError(f"{fields.where}: config can't be read: {error}") from None
     return CaseEntries(
         name=fields.text("name"),
         config=config,

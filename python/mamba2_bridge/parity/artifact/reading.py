@@ -89,7 +89,7 @@ def _outcome(root: Path, manifest: Manifest, case: Case) -> Outcome:
         manifest.intermediates,
         manifest.stages,
         manifest.own_losses or {},
-        case.trained,
+        case.trained if case.goes_back else (),
     )
 
 

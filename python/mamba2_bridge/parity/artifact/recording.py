@@ -5,6 +5,7 @@ Nothing is held beyond what the runner itself holds.
 
 from __future__ import annotations
 
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -21,9 +22,10 @@ from mamba2_bridge.parity.artifact.manifest import (
 )
 from mamba2_bridge.parity.artifact.tensors import SUFFIX, read_tensors, write_tensor, write_tensors
 from mamba2_bridge.parity.lazy import subset
-from mamba2_bridge.parity.outcome import DRAWS, outcome_of, own_losses
+from mamba2_bridge.parity.outcome import DRAWS, must_repeat, outcome_of, own_losses
 from mamba2_bridge.parity.report import versions
 from mamba2_bridge.parity.runner import Feed
+from mamba2_bridge.parity.validity import check_case, check_dtypes
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -73,13 +75,18 @@ def record(
     DTypeError
         A tensor of an element type that no artifact holds.
     ConfigError
-        A case whose config JSON can't hold.
+        A case whose config JSON can't hold, or that would compare less than it seems to; a runner that makes
+        something else of it in another run.
     OSError
         The folder can't be written.
     """
+    check_case(case)
+    check_dtypes([dtype])
     target = Path(path).resolve()  # a link keeps leading to what is replaced
     if target.exists() and not _is_replaceable(target):
-        raise CheckpointError(f"{target} is there and holds no artifact of mamba2_bridge: it is not replaced")
+        raise CheckpointError(
+            f"{target} is there and holds other things than an artifact of mamba2_bridge: it is not replaced"
+        )
     target.parent.mkdir(parents=True, exist_ok=True)
     with replaced_folder(target) as staged:
         manifest = _recorded(runner, case, staged, dtype, draws if floors and dtype == "float64" else 0, seed)
@@ -96,6 +103,8 @@ def _recorded(runner: Runner, case: Case, root: Path, dtype: DType, draws: int, 
     )
     own = fed = None
     if draws:
+        made = replace(outcome, forward=read_tensors(root, forward), backward=read_tensors(root, backward))
+        must_repeat(runner, case, made)
         own = _losses(runner, case, root, draws)
         if runner.feeds and outcome.intermediates:
             fed = _losses(runner, case, root, draws, _feed(root, outcome, forward, backward))
@@ -157,5 +166,11 @@ def _feed(root: Path, outcome: Outcome, forward: tuple[Entry, ...], backward: tu
 
 
 def _is_replaceable(target: Path) -> bool:
-    """Tell an empty folder or an artifact from anything else that bears the name."""
-    return target.is_dir() and (is_artifact(target) or not any(target.iterdir()))
+    """Tell an empty folder, or an artifact and nothing beside it, from anything else that bears the name."""
+    if not target.is_dir():
+        return False
+    names = {path.name for path in target.iterdir()}
+    return not names or (is_artifact(target) and all(map(_OWN.fullmatch, names)))
+
+
+_OWN = re.compile(rf"{re.escape(MANIFEST)}|params|forward|backward|(batch|step)\d+")

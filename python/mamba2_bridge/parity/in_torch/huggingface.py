@@ -5,7 +5,7 @@ Whatever its dtype, its scan and its norm compute in fp32: `POLICY` allows in fp
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +20,10 @@ require("transformers", "mamba2_bridge.parity.in_torch.huggingface")
 
 from transformers import DynamicCache, Mamba2Config  # noqa: E402 (only now is it sure to be there)
 from transformers.models.mamba2.modeling_mamba2 import Mamba2Mixer  # noqa: E402
+from transformers.utils import logging  # noqa: E402
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from torch import Tensor, nn
 
@@ -86,7 +87,8 @@ class HuggingFaceRunner(TorchRunner):
         fields = {theirs: config[ours] for ours, theirs in _FIELDS.items() if ours in config}
         heads = d_inner // config.get("headdim", 64)
         self._config = Mamba2Config(num_heads=heads, num_hidden_layers=1, **fields)
-        mixer: nn.Module = Mamba2Mixer(self._config, 0).to(dtype)
+        with _quiet():  # that it has no fast kernels here is told in three long lines
+            mixer: nn.Module = Mamba2Mixer(self._config, 0).to(dtype)
         return mixer
 
     def stages(self, names: Sequence[str]) -> Sequence[Stage]:
@@ -135,3 +137,14 @@ class HuggingFaceRunner(TorchRunner):
             "final.conv_state": cache.get_conv_state(0, state_idx=0)[..., 1:].to(dtype),
             "final.ssm_state": cache.get_recurrent_state(0, state_idx=0).to(dtype),
         }
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Let transformers tell errors alone."""
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)

@@ -4,31 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from mamba2_bridge.exceptions import ConfigError
 from mamba2_bridge.parity.in_torch.runner import TorchRunner
-from mamba2_bridge.parity.stages import in_order
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator
 
     import torch
     from torch import nn
 
     from mamba2_bridge.parity.cases import Case
     from mamba2_bridge.parity.in_torch.taps import Taps
-    from mamba2_bridge.parity.stages import Stage
 
 
 class ModuleRunner(TorchRunner):
     """A `torch.nn.Module`, looked into by hooks.
 
     The output of each part that gives one tensor is an intermediate tensor by the part's name, and where the
-    part is called again, with ``#2`` and so on after it. Each is taken for what the one before it leads to:
-    in a model that branches, a wrong gradient may be put down to a neighbour. A subclass can tell better in
-    `stages`.
+    part is called again, with ``#2`` and so on after it. It tells no stages: unless the other side does, or a
+    subclass, each is taken for what the one before it leads to, and in a model that branches a wrong gradient
+    may be put down to a neighbour.
 
     Parameters
     ----------
@@ -36,8 +36,8 @@ class ModuleRunner(TorchRunner):
         Makes the module of a case. Its parameters' names are the case's.
     call
         Runs it on a batch's inputs by name, as tensors; None: with the inputs as keywords. A tensor that it
-        returns is the output ``out``; of several, each but the first is ``out.1`` and so on; a mapping names
-        its own.
+        returns is the output ``out``; of several, each but the first is ``out.1`` and so on; a mapping, named
+        tuple or dataclass names its own, and what is nested comes after a dot.
     name
         What reports call it; None: the module's class.
     """
@@ -60,12 +60,16 @@ class ModuleRunner(TorchRunner):
         return type(self.model).__name__ if hasattr(self, "model") else "module"
 
     def build(self, case: Case, dtype: torch.dtype) -> nn.Module:
-        """Make the module of a case."""
-        return self._build(case).to(dtype)
+        """Make the module of a case.
 
-    def stages(self, names: Sequence[str]) -> Sequence[Stage]:
-        """Take parts for stages in the order in which they were called."""
-        return in_order(names, list(self._inputs))
+        Raises
+        ------
+        ConfigError
+            A case that goes token by token: what a module keeps from one token to the next isn't known.
+        """
+        if case.by_token:
+            raise ConfigError(f"{case.name}: a module of whatever kind can't go token by token")
+        return self._build(case).to(dtype)
 
     def call(self, inputs: Mapping[str, Tensor], taps: Taps) -> dict[str, Tensor]:
         """Run the module with a hook on each of its parts."""
@@ -90,9 +94,35 @@ class ModuleRunner(TorchRunner):
 
 
 def _named(output: Any) -> dict[str, Tensor]:
+    """Give every tensor of what a module returns a name: ``out``, or by place, key or field."""
     if isinstance(output, Tensor):
         return {"out": output}
-    if isinstance(output, Mapping):
-        return {name: value for name, value in output.items() if isinstance(value, Tensor)}
-    tensors = [value for value in output if isinstance(value, Tensor)]
-    return {"out" if i == 0 else f"out.{i}": tensor for i, tensor in enumerate(tensors)}
+    if isinstance(output, (list, tuple)) and not hasattr(output, "_fields"):
+        parts = {"out" if i == 0 else f"out.{i}": part for i, part in enumerate(output)}
+    else:
+        parts = _parts(output)
+    named = dict(_tensors(parts))
+    if not named:
+        raise TypeError(f"a module must return tensors, got {type(output).__name__}")
+    return named
+
+
+def _tensors(parts: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
+    for name, part in parts.items():
+        if isinstance(part, Tensor):
+            yield name, part
+        else:
+            yield from _tensors({f"{name}.{of}": inner for of, inner in _parts(part).items()})
+
+
+def _parts(value: Any) -> dict[str, Any]:
+    """Give what is in a mapping, a sequence, or an object with fields; nothing is in a number or None."""
+    if isinstance(value, Mapping):
+        return {str(key): part for key, part in value.items()}
+    if hasattr(value, "_asdict"):  # a named tuple
+        return dict(value._asdict())
+    if is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    if isinstance(value, (list, tuple)):
+        return {str(i): part for i, part in enumerate(value)}
+    return {}

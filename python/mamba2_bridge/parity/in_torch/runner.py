@@ -69,11 +69,14 @@ class TorchRunner(Runner):
                 mine[name].copy_(torch.from_numpy(value))
         self._optimizer: torch.optim.Optimizer | None = None
         self._taps = Taps()
+        self._inputs: dict[str, Tensor] = {}
+        self._outputs: dict[str, Tensor] = {}
 
     @property
     def intermediates(self) -> Sequence[str]:
-        """Names of what went through the taps, as `Runner.intermediates`."""
-        return list(self._taps.values)
+        """Names of what went through the taps, but for those of inputs and outputs."""
+        taken = {*self._inputs, *self._outputs, "loss"}
+        return [name for name in self._taps.values if name not in taken]
 
     def forward(self, batch: Batch, feed: Feed | None = None) -> Arrays:
         """Compute everything from inputs to outputs, as `Runner.forward`."""
@@ -87,8 +90,11 @@ class TorchRunner(Runner):
             for tensor in self._inputs.values():
                 if tensor.is_floating_point():
                     tensor.requires_grad_()
-            self._outputs = self.call(self._inputs, self._taps)
-        results = {**self._taps.values, **self._outputs}
+            given = {
+                name: tensor.clone() for name, tensor in self._inputs.items()
+            }  # to be worked on in place
+            self._outputs = self.call(given, self._taps)
+        results = {name: self._taps.values[name] for name in self.intermediates} | self._outputs
         if batch.target is not None:
             prediction = next(iter(self._outputs.values()))
             self._loss = self.loss(prediction, torch.tensor(batch.target))
@@ -101,6 +107,9 @@ class TorchRunner(Runner):
 
     def backward(self) -> Arrays:
         """Go back from the last `forward`, as `Runner.backward`."""
+        self._grads: dict[str, Tensor | None] = {}
+        if not self._batch.starts_backward:
+            return {}
         if self._batch.target is not None:
             outputs, upstream = [self._loss], [torch.ones_like(self._loss)]
         else:
@@ -109,8 +118,14 @@ class TorchRunner(Runner):
         parameters = dict(self.parameters())
         leaves = {name: tensor for name, tensor in self._inputs.items() if tensor.requires_grad}
         leaves |= {f"{PARAM}{name}": value for name, value in parameters.items() if value.requires_grad}
+        cuts = self._taps.cuts
+        outputs += [cut.made for cut in cuts.values()]
+        upstream += [cut.gradient for cut in cuts.values()]
+        leaves |= {name: cut.given for name, cut in cuts.items()}
         joined = [(y, dy) for y, dy in zip(outputs, upstream, strict=True) if y.requires_grad]
         empty = any(tensor.numel() == 0 for name, tensor in self._inputs.items() if "_state" not in name)
+        if not joined:
+            return {}
         grads = torch.autograd.grad(
             [y for y, _ in joined],
             [*leaves.values(), *self._taps.anchors],
@@ -120,7 +135,8 @@ class TorchRunner(Runner):
         )
         self._grads = dict(zip(leaves, grads, strict=False))  # those of the anchors come last
         reached = {name: grad for name, grad in self._grads.items() if grad is not None}
-        return _arrays({**reached, **self._taps.gradients})
+        arrived = self._taps.gradients
+        return _arrays(reached | {name: arrived[name] for name in self.intermediates if name in arrived})
 
     def step(self) -> Arrays:
         """Take a step of torch's AdamW, as `Runner.step`."""
@@ -137,12 +153,14 @@ class TorchRunner(Runner):
         for name, parameter in parameters.items():
             state = self._optimizer.state[parameter]
             results |= {f"{moment}.{name}": state[moment] for moment in _MOMENTS if moment in state}
+        buffers = self.model.named_buffers()
+        results |= {f"buffer.{name}": value for name, value in buffers if value.is_floating_point()}
         return LazyArrays({name: partial(_copy, value) for name, value in results.items()})
 
     def optimizer(self, parameters: Mapping[str, nn.Parameter], settings: AdamW) -> torch.optim.Optimizer:
         """Build AdamW with two groups: with weight decay and without."""
-        decayed = [value for name, value in parameters.items() if not name.endswith(settings.undecayed)]
-        undecayed = [value for name, value in parameters.items() if name.endswith(settings.undecayed)]
+        decayed = [value for name, value in parameters.items() if settings.decays(name)]
+        undecayed = [value for name, value in parameters.items() if not settings.decays(name)]
         groups: list[dict[str, Any]] = [{"params": decayed}, {"params": undecayed, "weight_decay": 0.0}]
         return torch.optim.AdamW(
             [group for group in groups if group["params"]],
@@ -157,9 +175,9 @@ _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 def _copy(tensor: Tensor) -> Array:
-    array: Array = tensor.detach().numpy().copy()
+    array: Array = tensor.detach().to_dense().numpy().copy()
     return array
 
 
 def _arrays(tensors: Mapping[str, Tensor]) -> dict[str, Array]:
-    return {name: tensor.detach().numpy() for name, tensor in tensors.items()}
+    return {name: tensor.detach().to_dense().numpy() for name, tensor in tensors.items()}

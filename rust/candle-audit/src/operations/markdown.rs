@@ -41,7 +41,7 @@ pub fn render(rows: &[Row]) -> String {
         }
         text.push('\n');
     }
-    text.push_str("\nThe worst of all operands is shown, with its relative error; `b1`, `b2`: batches of 1 and of 2, where they differ; `(of x)`: the operand that is a view.\n");
+    text.push_str("\nThe worst of all operands is shown, by its relative error where it is small; `b1`, `b2`: batches of 1 and of 2, where they differ; `(of x)`: the operand that is a view.\n");
     let messages = messages(rows);
     if !messages.is_empty() {
         text.push_str("\nWhat Candle says where it refuses:\n\n");

@@ -105,10 +105,9 @@ impl fmt::Display for Verdict {
             Self::Imprecise { error, gradient: Some(input) } => write!(f, "gradient of {input} right to {error:.0e}"),
             Self::Unsupported { .. } => f.write_str("unsupported"),
             Self::NoBackward { input, .. } => write!(f, "**no backward** to {input}"),
-            Self::WrongGradient { input, error } => write!(f, "**wrong gradient** of {input}, {error:.0e}"),
-            // Memory that isn't the operand's was read: the number is another in each run.
-            Self::WrongValue { error } if *error > 1e3 => f.write_str("**wrong value**, more than 1e3"),
-            Self::WrongValue { error } => write!(f, "**wrong value**, {error:.0e}"),
+            // By how much is another number in each run: Candle reads memory that isn't the operand's.
+            Self::WrongGradient { input, .. } => write!(f, "**wrong gradient** of {input}"),
+            Self::WrongValue { .. } => f.write_str("**wrong value**"),
         }
     }
 }
