@@ -8,7 +8,8 @@ BENCH := $(VENV)/.bench
 SOURCES := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help setup parity bench test test-rust test-python lint fmt wheel wheel-check wheel-cuda wheel-cuda-check clean
+.PHONY: help setup parity bench test test-rust test-python lint fmt clean
+.PHONY: wheel wheel-check wheel-cuda wheel-cuda-check check-cuda licences
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -51,46 +52,52 @@ lint: setup ## Check formats, lints, types, stubs and documentation
 	cargo fmt --all --check
 	cargo clippy --release --locked --workspace --all-targets -- --deny warnings
 	RUSTDOCFLAGS='--deny warnings' cargo doc --release --locked --no-deps --package mamba2 --package candle-audit
-	$(BIN)/ruff check python tests benchmarks
-	$(BIN)/ruff format --check python tests benchmarks
+	$(BIN)/ruff check python tests benchmarks packaging
+	$(BIN)/ruff format --check python tests benchmarks packaging
 	$(BIN)/mypy
 	MYPYPATH=python $(BIN)/python -m mypy.stubtest mamba2_bridge._native
 
 fmt: setup ## Format the code
 	cargo fmt --all
-	$(BIN)/ruff format python tests benchmarks
-	$(BIN)/ruff check --fix python tests benchmarks
+	$(BIN)/ruff format python tests benchmarks packaging
+	$(BIN)/ruff check --fix python tests benchmarks packaging
 
 # Wheels are built in an environment of their own, which needs no PyTorch.
 WHEELS := .venv-wheels
-WHEEL_BIN := $(WHEELS)/bin
-MANYLINUX := manylinux_2_17
-CPU_WHEEL = $(shell ls -t dist/mamba2_bridge-*-abi3-*.whl 2>/dev/null | head -1)
-CUDA_WHEEL = $(shell ls -t dist/mamba2_bridge_cu13-*-abi3-*.whl 2>/dev/null | head -1)
+WHEEL_BIN := $(abspath $(WHEELS))/bin
 TOOLKIT := $(abspath $(WHEELS))/cuda
+CUDA_BUILD := CUDA_HOME=$(TOOLKIT) CUDA_PATH=$(TOOLKIT) NVCC=$(TOOLKIT)/bin/nvcc CUDA_COMPUTE_CAP=80
+MATURIN_BUILD := maturin build --profile dist --locked --strip
+newest = $(shell ls -t dist/$(1)-*-abi3-*.whl 2>/dev/null | head -1)
 
 $(WHEEL_BIN)/maturin:
 	$(PYTHON) -m venv $(WHEELS)
 	$(WHEEL_BIN)/python -m pip install --quiet 'maturin[zig]>=1.16,<2' abi3audit
 
 wheel: $(WHEEL_BIN)/maturin ## Build the sdist, and from it the CPU wheel, into dist/
-	PATH=$(abspath $(WHEEL_BIN)):$$PATH maturin build --profile dist --locked --strip --sdist --zig --compatibility $(MANYLINUX) --out dist
-	$(WHEEL_BIN)/abi3audit --strict $$(ls -t dist/mamba2_bridge-*-abi3-*.whl | head -1)
+	PATH=$(WHEEL_BIN):$$PATH $(MATURIN_BUILD) --sdist --zig --compatibility manylinux_2_17 --out dist
+	$(WHEEL_BIN)/abi3audit --strict --summary $$(ls -t dist/mamba2_bridge-*-abi3-*.whl | head -1)
 
 wheel-check: ## Install the CPU wheel into clean environments, without and with PyTorch, and test it there
-	$(PYTHON) packaging/check_wheel.py $(CPU_WHEEL) --torch
+	$(PYTHON) packaging/check_wheel.py $(call newest,mamba2_bridge) --torch
 
 $(TOOLKIT)/lib64: $(WHEEL_BIN)/maturin packaging/cuda/toolkit-requirements.txt packaging/cuda/toolkit.py
 	$(WHEEL_BIN)/python -m pip install --quiet -r packaging/cuda/toolkit-requirements.txt
 	$(WHEEL_BIN)/python packaging/cuda/toolkit.py $(TOOLKIT)
 
+# Not by zig, which can't link what NVIDIA's libraries need; its glibc is that of the machine.
 wheel-cuda: $(TOOLKIT)/lib64 ## Build the CUDA wheel into dist/; needs neither a GPU nor CUDA, which comes from PyPI
-	cd packaging/cuda && $(CUDA_BUILD) PATH=$(abspath $(WHEEL_BIN)):$(TOOLKIT)/bin:$$PATH maturin build --profile dist --locked --strip --auditwheel skip --compatibility $(CUDA_MANYLINUX) --out ../../dist
+	cd packaging/cuda && $(CUDA_BUILD) PATH=$(WHEEL_BIN):$(TOOLKIT)/bin:$$PATH $(MATURIN_BUILD) --auditwheel skip --out ../../dist
 
-CUDA_BUILD := CUDA_HOME=$(TOOLKIT) CUDA_PATH=$(TOOLKIT) NVCC=$(TOOLKIT)/bin/nvcc CUDA_COMPUTE_CAP=80
+wheel-cuda-check: ## Install both wheels where there is no driver: a clear error, and a CPU that works
+	$(PYTHON) packaging/check_cuda_wheel.py $(call newest,mamba2_bridge) $(call newest,mamba2_bridge_cu13)
 
-wheel-cuda-check: ## Install both wheels where there is no driver: a clear error, and the CPU works
-	$(PYTHON) packaging/check_cuda_wheel.py $(CPU_WHEEL) $(CUDA_WHEEL)
+check-cuda: $(TOOLKIT)/lib64 ## Compile the CUDA feature without linking it
+	$(CUDA_BUILD) PATH=$(TOOLKIT)/bin:$$PATH cargo check --release --locked --package mamba2-bridge --features cuda
+
+licences: ## Collect the licences of all crates in the wheels again
+	cargo install --quiet --locked cargo-about --version '^0.9' --root $(WHEELS)
+	$(WHEELS)/bin/cargo-about generate --locked --manifest-path rust/mamba2-bridge/Cargo.toml --config packaging/about.toml packaging/about.hbs --output-file THIRD-PARTY-LICENCES.html
 
 clean: ## Remove what was built, .venv included
 	cargo clean

@@ -1,8 +1,8 @@
-"""Try a wheel as users will have it: installed into clean environments of the oldest and the newest Python at hand.
+"""Try a wheel as users will have it, in clean environments of the oldest and the newest Python at hand.
 
-``python packaging/check_wheel.py dist/mamba2_bridge-*.whl [--torch]``. In each environment `mamba2-bridge doctor` runs, and the
-tests run against the installed package, not the source tree: first without PyTorch, and with ``--torch`` once more
-with it.
+``python packaging/check_wheel.py dist/mamba2_bridge-*.whl [--torch]``. In each environment `mamba2-bridge
+doctor` runs, and the tests run against the installed package, not the source tree: first without PyTorch, and
+with ``--torch`` once more with it.
 """
 
 from __future__ import annotations
@@ -67,14 +67,12 @@ def interpreters() -> dict[Version, Path]:
     """Find the Pythons on the path and pyenv's, by version."""
     folders = [Path(folder) for folder in os.environ["PATH"].split(os.pathsep)]
     folders += sorted(Path.home().glob(".pyenv/versions/*/bin"))
-    candidates = {
-        path for folder in folders for path in folder.glob("python3.*") if re.fullmatch(r"python3\.\d+t?", path.name)
-    }
+    named = (path for folder in folders for path in folder.glob("python3.*"))
+    candidates = {path for path in named if re.fullmatch(r"python3\.\d+", path.name)}
     found = {}
     for path in sorted(candidates):
-        told = subprocess.run(
-            [path, "-c", "import sys, venv; print(*sys.version_info[:3])"], capture_output=True, text=True, check=False
-        )
+        ask = [path, "-c", "import sys, venv; print(*sys.version_info[:3])"]
+        told = subprocess.run(ask, capture_output=True, text=True, check=False)
         version = tuple(map(int, told.stdout.split())) if told.returncode == 0 else ()
         if version[:2] >= OLDEST:
             found.setdefault(version, path)

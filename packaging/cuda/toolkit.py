@@ -1,8 +1,8 @@
-"""Make a folder that is shaped like a CUDA toolkit, of links into NVIDIA's wheels: what Candle's build scripts look for.
+"""Make a folder that is shaped like a CUDA toolkit, of links into NVIDIA's wheels: Candle's builds need one.
 
-``python packaging/cuda/toolkit.py FOLDER``, in an environment with ``toolkit-requirements.txt``. Then ``CUDA_HOME``,
-``CUDA_PATH`` and ``NVCC`` are to point there. The driver's library, which no wheel has, is an empty one: it
-is only linked to.
+``python packaging/cuda/toolkit.py FOLDER``, in an environment with ``toolkit-requirements.txt``. Then
+``CUDA_HOME``, ``CUDA_PATH`` and ``NVCC`` are to point there. The driver's library, which no wheel has, is an
+empty one: it is only linked to.
 """
 
 from __future__ import annotations

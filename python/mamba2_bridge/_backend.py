@@ -1,7 +1,7 @@
-"""Which native module computes: this package's own, or that of ``mamba2-bridge-cu13``, which has a CUDA device, too.
+"""Which native module computes: this package's own, or that of ``mamba2-bridge-cu13``, which can CUDA, too.
 
-``MAMBA2_BRIDGE_BACKEND`` chooses when the package is imported: ``cpu``, ``cuda``, or where it isn't set CUDA if that
-can be used and else the CPU. `mamba2_bridge._native` is what was chosen.
+``MAMBA2_BRIDGE_BACKEND`` chooses when the package is imported: ``cpu``, ``cuda``, or where it isn't set CUDA
+if that can be used and else the CPU. `mamba2_bridge._native` is what was chosen.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def load() -> ModuleType:
 
 
 def backend() -> str:
-    """Tell which native module computes: ``"cpu"``, or ``"cuda"``, which has the device ``"cuda:0"`` besides."""
+    """Tell which native module computes: ``"cpu"``, or ``"cuda"``, which has the device ``"cuda:0"``, too."""
     return "cuda" if _why_not_cuda is None else "cpu"
 
 

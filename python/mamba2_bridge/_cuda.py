@@ -48,13 +48,20 @@ def load_cuda() -> ModuleType:
 def _package() -> ModuleType:
     if util.find_spec(PACKAGE) is None:
         raise DeviceError(f"this build has only 'cpu'; for CUDA {INSTALL}")
-    ours, theirs = metadata.version("mamba2-bridge"), metadata.version(DISTRIBUTION)
+    ours, theirs = _version("mamba2-bridge"), _version(DISTRIBUTION)
     if ours != theirs:
         raise DeviceError(
             f"{DISTRIBUTION} is of version {theirs}, mamba2-bridge of {ours}: they must be the same; "
             f"pip install 'mamba2-bridge=={ours}' '{DISTRIBUTION}=={ours}'"
         )
     return import_module(PACKAGE)
+
+
+def _version(distribution: str) -> str:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return "unknown"
 
 
 def _check_driver(needed: tuple[int, int], release: int) -> None:
@@ -70,10 +77,10 @@ def _check_driver(needed: tuple[int, int], release: int) -> None:
         raise DeviceError(f"{DRIVER} doesn't tell its CUDA version; is NVIDIA's driver installed as a whole?")
     found = (number.value // 1000, number.value % 1000 // 10)
     if found < needed:
-        (major, minor), (has, has_minor) = needed, found
+        has, built = (".".join(map(str, version)) for version in (found, needed))
         raise DeviceError(
-            f"NVIDIA's driver is too old: it has CUDA {has}.{has_minor}, {DISTRIBUTION} is built with {major}.{minor}: "
-            f"install driver {release} or newer"
+            f"NVIDIA's driver is too old: it has CUDA {has}, {DISTRIBUTION} is built with {built}: install "
+            f"driver {release} or newer"
         )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import mamba2_bridge as mb
 from mamba2_bridge import _native
+from mamba2_bridge._backend import why_not_cuda
 from mamba2_bridge.parity.compare import compare
 from mamba2_bridge.parity.mamba2_cases import by_token, mixer_cases
 from mamba2_bridge.parity.native import NativeRunner
@@ -71,6 +72,8 @@ def examine(note: Callable[[str], None] = lambda _: None) -> Examination:
         "system": f"{platform.system()} {platform.release()}",
         "processor": _processor(),
         "kernels on": _native.instruction_set(),
+        "backend": mb.backend(),
+        "CUDA": why_not_cuda() or "loaded",
         "threads": str(mb.get_num_threads()),
     }
     lines, passed = [], []
