@@ -10,7 +10,8 @@ import pytest
 
 from mamba2_bridge.exceptions import ParityError
 from mamba2_bridge.parity.cases import Batch, Case
-from mamba2_bridge.parity.compare import compare, compare_outcomes
+from mamba2_bridge.parity.compare import compare
+from mamba2_bridge.parity.equality import compare_outcomes
 from mamba2_bridge.parity.outcome import Outcome, own_losses
 from mamba2_bridge.parity.report import ParityReport
 from mamba2_bridge.parity.runner import Runner

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from mamba2_bridge.exceptions import ConfigError
-from mamba2_bridge.parity.compare import compare_outcomes
+from mamba2_bridge.parity.equality import compare_outcomes
 from mamba2_bridge.parity.html import write_html
 from mamba2_bridge.parity.outcome import Outcome
 from mamba2_bridge.parity.report import ParityReport

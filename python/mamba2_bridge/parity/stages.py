@@ -14,6 +14,9 @@ PARAM = "param."
 MODEL = "model"
 """The stage of what no other has to do with."""
 
+OPTIMIZER = "optimizer"
+"""The stage of what an optimizer step leaves."""
+
 
 @dataclass(frozen=True)
 class Stage:

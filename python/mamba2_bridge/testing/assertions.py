@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mamba2_bridge.parity.compare import compare, compare_outcomes
+from mamba2_bridge.parity.compare import compare
+from mamba2_bridge.parity.equality import compare_outcomes
 from mamba2_bridge.parity.outcome import GRAD, Outcome
 from mamba2_bridge.parity.report import ParityReport
 from mamba2_bridge.parity.tolerances import DEFAULT

@@ -11,7 +11,8 @@ from mamba2_bridge.checkpoint import to_json
 from mamba2_bridge.exceptions import ConfigError
 from mamba2_bridge.parity.artifact.reading import Artifact
 from mamba2_bridge.parity.artifact.tensors import read_tensor
-from mamba2_bridge.parity.compare import against, compare_outcomes
+from mamba2_bridge.parity.compare import against
+from mamba2_bridge.parity.equality import compare_outcomes
 from mamba2_bridge.parity.report import ParityReport
 from mamba2_bridge.parity.tolerances import DEFAULT
 from mamba2_bridge.parity.validity import check_dtypes
