@@ -1,9 +1,9 @@
 """Proof that two implementations are one function with one set of gradients: the first wrong tensor, by name.
 
 `cases` says what is compared, `runner` what a side has to be, `stages` which part of a model makes which
-tensor; `compare` runs both sides, `equality` says what equal means and `tolerances` how equal, `validity` what no
-comparison could tell, `report` where it first goes wrong.
-`native` and `in_torch` hold the sides that come with the package, `names` other names and layouts of
+tensor; `compare` runs both sides, `equality` says what equal means and `tolerances` how equal, `validity`
+what no comparison could tell, `report` where it first goes wrong. `native` and `in_torch` hold the sides that
+come with the package, `names` other names and layouts of
 parameters. docs/parity.md shows how to compare a model of one's own.
 """
 

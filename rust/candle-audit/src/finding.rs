@@ -251,7 +251,9 @@ impl Finding {
             Self::GradientDType { .. } => "got a gradient of another element type",
             Self::OnlyZeros { .. } => "holds only zeros, so it was made without initial values",
             Self::NonFiniteValue { .. } => "holds NaN or infinity",
-            Self::Stale { .. } => "changes nothing when it's set: a value made from it was kept, or what it leads to is zero",
+            Self::Stale { .. } => {
+                "changes nothing when it's set: a value made from it was kept, or what it leads to is zero"
+            }
             Self::NotMoved { .. } => "not changed by the optimizer's step",
             Self::FrozenMoved { .. } => "to stay as it is, but changed by the optimizer's step",
             Self::LostPrecision { .. } => "a small change doesn't show in the loss: something rounds on the way",
