@@ -29,7 +29,7 @@ def short(monkeypatch):
 
 
 def run(monkeypatch, runner, *arguments):
-    monkeypatch.setattr(command, "NativeRunner", lambda kernels: runner)
+    monkeypatch.setattr(command, "NativeRunner", lambda kernels, device: runner)
     return CliRunner().invoke(command.parity, [*arguments])
 
 

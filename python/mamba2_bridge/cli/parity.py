@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mamba2_bridge._backend import check_device
 from mamba2_bridge.cli.console import make_console
 from mamba2_bridge.cli.errors import one_line_errors
 from mamba2_bridge.cli.progress import TrainingBar
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Form of the native mixer core.",
 )
+@click.option("--device", default="cpu", show_default=True, help="Of the native model: cpu or cuda:0.")
 @click.option(
     "--steps",
     type=click.IntRange(min=1),
@@ -49,7 +51,7 @@ if TYPE_CHECKING:
     help="Optimizer steps, at most, of the forecaster that is trained in fp32.",
 )
 @click.option("--quick", is_flag=True, help="Compare only; train no forecaster afterwards.")
-def parity(*, out: Path, seed: int, kernels: str, steps: int, quick: bool) -> None:
+def parity(*, out: Path, seed: int, kernels: str, device: str, steps: int, quick: bool) -> None:
     """Compare the native model with its PyTorch twin, tensor by tensor.
 
     Outputs, states, what lies between and every gradient, in fp64 and fp32, for each option of the mixer,
@@ -60,11 +62,12 @@ def parity(*, out: Path, seed: int, kernels: str, steps: int, quick: bool) -> No
     Exit code 0: all within tolerance. 1: a mismatch, named with case, tensor, index and both values.
     """
     with one_line_errors():
+        check_device(device)
         out.mkdir(parents=True, exist_ok=True)
         console = make_console()
         with console.status("comparing") as status:
             report = check(
-                NativeRunner(kernels),
+                NativeRunner(kernels, device),
                 TwinRunner(),
                 seed=seed,
                 note=lambda line: _note(line, status if console.is_terminal else None),

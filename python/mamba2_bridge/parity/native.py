@@ -31,17 +31,20 @@ class NativeRunner(Runner):
     kernels
         ``"auto"``, ``"fused"`` or ``"composed"``. Between a mixer's projections there are tensors to tell of
         in the composed form only.
+    device
+        ``"cpu"`` or ``"cuda:0"``.
     """
 
     feeds = True
 
-    def __init__(self, kernels: str = "auto") -> None:
-        self.kernels = kernels
+    def __init__(self, kernels: str = "auto", device: str = "cpu") -> None:
+        self.kernels, self.device = kernels, device
 
     @property
     def name(self) -> str:
         """What reports call it."""
-        return f"native ({self.kernels})"
+        on = "" if self.device == "cpu" else f" on {self.device}"
+        return f"native ({self.kernels}){on}"
 
     def load(self, case: Case, dtype: DType) -> None:
         """Build the model and load it, as `Runner.load`."""
@@ -59,9 +62,9 @@ class NativeRunner(Runner):
         sizes = {name: options.pop(name) for name in ("n_layer", "d_input", "d_output") if name in options}
         mixer = mb.Mamba2Config(**options)
         if not sizes:
-            return mb.Mamba2(mixer, dtype=dtype, kernels=self.kernels)
+            return mb.Mamba2(mixer, dtype=dtype, device=self.device, kernels=self.kernels)
         config = mb.Mamba2ForecasterConfig(mixer=mixer, **sizes)
-        return mb.Mamba2Forecaster(config, dtype=dtype, kernels=self.kernels)
+        return mb.Mamba2Forecaster(config, dtype=dtype, device=self.device, kernels=self.kernels)
 
     @property
     def intermediates(self) -> Sequence[str]:
