@@ -1,4 +1,4 @@
-"""What the CPU is held to, on a GPU: parity with the twin, training, parameters. Run by ``pytest -m cuda``."""
+"""What the CPU is held to, on a GPU: parity with the twin, training, parameters. By ``pytest -m cuda``."""
 
 import numpy as np
 import pytest
