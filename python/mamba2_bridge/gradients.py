@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from mamba2_bridge.intermediates import Intermediates
+from mamba2_bridge.named import NativeArrays
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _S = TypeVar("_S")
 
 
-class Gradients(Mapping[str, Any], Generic[_S]):
+class Gradients(NativeArrays, Generic[_S]):
     """What a backward pass gives: every parameter's gradient by name, in the model's order.
 
     Gradients stay native until they are read; reading gives copies.
@@ -38,28 +38,9 @@ class Gradients(Mapping[str, Any], Generic[_S]):
     """
 
     def __init__(self, native: _native.Gradients, unwrap: Callable[[list[_native.Mamba2State]], _S]) -> None:
+        super().__init__(native, native.names())
         self._native = native
         self._unwrap = unwrap
-        self._names = dict.fromkeys(native.names())
-
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        """Give a copy of one parameter's gradient."""
-        value = self._native.get(name) if isinstance(name, str) else None
-        if value is None:
-            raise KeyError(name)
-        return value
-
-    def __iter__(self) -> Iterator[str]:
-        """Iterate over the names, in the model's order."""
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        """Give the number of parameters."""
-        return len(self._names)
-
-    def __contains__(self, name: object) -> bool:
-        """Tell whether there is such a parameter, without a copy."""
-        return name in self._names
 
     def __repr__(self) -> str:
         """List names and norms."""

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from mamba2_bridge.exceptions import StateDictError
+from mamba2_bridge.named import NativeArrays
 
 if TYPE_CHECKING:
     from os import PathLike
 
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
     from mamba2_bridge import _native
 
@@ -23,7 +24,7 @@ class LoadResult(NamedTuple):
     unexpected_keys: list[str]
 
 
-class VarMap(MutableMapping[str, Any]):
+class VarMap(NativeArrays, MutableMapping[str, Any]):
     """Parameters by name, in the model's order. Reading gives copies, setting checks name, shape and dtype.
 
     `update` sets all of its parameters or none. Names can't be removed.
@@ -32,13 +33,7 @@ class VarMap(MutableMapping[str, Any]):
     def __init__(self, native: _native.Model) -> None:
         self._native = native
         self._shapes = {name: tuple(shape) for name, shape in native.shapes()}
-
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        """Give a copy of one parameter."""
-        value = self._native.get(name) if isinstance(name, str) else None
-        if value is None:
-            raise KeyError(name)
-        return value
+        super().__init__(native, self._shapes)
 
     def __setitem__(self, name: str, value: ArrayLike) -> None:
         """Set one parameter.
@@ -57,18 +52,6 @@ class VarMap(MutableMapping[str, Any]):
     def __delitem__(self, name: str) -> NoReturn:
         """Refuse: a model's parameters are fixed."""
         raise TypeError(f"{name}: parameters can be set, not removed")
-
-    def __iter__(self) -> Iterator[str]:
-        """Iterate over the names, in the model's order."""
-        return iter(self._shapes)
-
-    def __len__(self) -> int:
-        """Give the number of parameters."""
-        return len(self._shapes)
-
-    def __contains__(self, name: object) -> bool:
-        """Tell whether there is such a parameter, without a copy."""
-        return name in self._shapes
 
     def __repr__(self) -> str:
         """List names and shapes."""

@@ -280,6 +280,16 @@ def test_where_a_candidate_raises_is_told():
     )
 
 
+def test_a_side_without_an_optimizer_is_named():
+    class Stepless(Line):
+        step = Runner.step
+
+    case = replace(CASE, optimizer=AdamW(0.125))
+    with pytest.raises(ConfigError, match="line takes no optimizer steps: compare it in a case without"):
+        compare(Stepless(), Line(), case)
+    assert "ConfigError: line takes no optimizer steps" in messages(Stepless(), case)[0]
+
+
 def test_moments_that_one_side_does_not_tell_are_left_out():
     class Telling(Line):
         def step(self):

@@ -9,6 +9,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from mamba2_bridge.exceptions import ConfigError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -85,7 +87,7 @@ class Runner(ABC):
         """
 
     def step(self) -> Arrays:
-        """Take an optimizer step with the gradients of the last `backward`.
+        """Take an optimizer step with the gradients of the last `backward`; only cases with an optimizer ask.
 
         Returns
         -------
@@ -93,7 +95,7 @@ class Runner(ABC):
             Every parameter after ``param.``; and where they can be had, AdamW's moments after ``exp_avg.``
             and ``exp_avg_sq.``, and what the model keeps beside parameters after ``buffer.``.
         """
-        raise NotImplementedError(f"{self.name} takes no optimizer steps")
+        raise ConfigError(f"{self.name} takes no optimizer steps: compare it in a case without an optimizer")
 
     @property
     def intermediates(self) -> Sequence[str]:
