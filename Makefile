@@ -96,8 +96,8 @@ check-cuda: $(TOOLKIT)/lib64 ## Compile the CUDA feature without linking it
 	$(CUDA_BUILD) PATH=$(TOOLKIT)/bin:$$PATH cargo check --release --locked --package mamba2-bridge --features cuda
 
 licences: ## Collect the licences of all crates in the wheels again
-	cargo install --quiet --locked cargo-about --version '^0.9' --root $(WHEELS)
-	$(WHEELS)/bin/cargo-about generate --locked --manifest-path rust/mamba2-bridge/Cargo.toml --config packaging/about.toml packaging/about.hbs --output-file THIRD-PARTY-LICENCES.html
+	cargo install --quiet --locked cargo-about --version '^0.9' --features cli --root $(WHEELS)
+	$(WHEELS)/bin/cargo-about generate --locked --manifest-path rust/mamba2-bridge/Cargo.toml --features cuda --config packaging/about.toml packaging/about.hbs --output-file THIRD-PARTY-LICENCES.html
 
 clean: ## Remove what was built, .venv included
 	cargo clean

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import Console
 
+import mamba2_bridge as mb
 from benchmarks import tables
 from benchmarks.contenders.registry import CONTENDERS
+from benchmarks.devices import CPU, DEVICES
 from benchmarks.results import Results
 from benchmarks.works import QUICK, WORKS
 
@@ -56,9 +58,16 @@ def main() -> None:
 @click.option(
     "--threads", type=click.IntRange(min=1), default=2, show_default=True, help="Threads of every contender."
 )
+@click.option(
+    "--device",
+    type=click.Choice(DEVICES),
+    default=CPU,
+    show_default=True,
+    help="Where everyone computes. A GPU leaves out what only a CPU has: memory, stages, lengths of ours alone.",
+)
 @click.option("--quick", is_flag=True, help="A smoke test: few works, two rounds, nothing compiled.")
 @click.option(
-    "--name", help="Name of the results. Default: performance; quick, or partial, if not all is run."
+    "--name", help="Name of the results. Default: performance, or cuda; quick, or partial, if not all is run."
 )
 def run(
     *,
@@ -66,6 +75,7 @@ def run(
     contenders: list[str] | None,
     rounds: int,
     threads: int,
+    device: str,
     quick: bool,
     name: str | None,
 ) -> None:
@@ -77,13 +87,16 @@ def run(
     from benchmarks.schedule import Effort  # noqa: PLC0415
 
     whole = not (works or contenders or quick)
-    path = RESULTS / f"{name or ('performance' if whole else 'quick' if quick else 'partial')}.json"
+    all_of_it = "performance" if device == CPU else "cuda"
+    path = RESULTS / f"{name or (all_of_it if whole else 'quick' if quick else 'partial')}.json"
     effort = Effort(rounds=2, round_seconds=0.05, contender_seconds=2) if quick else Effort(rounds)
     chosen = contenders or [name for name in CONTENDERS if not (quick and name.endswith("-compile"))]
+    todo = works or (QUICK if quick else [work for work in WORKS if device == CPU or WORKS[work].contested])
     console = Console()
     cores = os.cpu_count() or 1
     if threads > cores:
         raise click.UsageError(f"--threads {threads}, but there are {cores} cores")
+    _need(device)
     with console.status("starting") as status:
 
         def say(line: str) -> None:
@@ -91,9 +104,9 @@ def run(
             if not console.is_terminal:
                 click.echo(line, err=True)
 
-        driver = Driver(threads, effort, chosen, say)
+        driver = Driver(threads, device, effort, chosen, say)
         try:
-            for work in works or (QUICK if quick else WORKS):
+            for work in todo:
                 driver.do(WORKS[work])
                 driver.results.write(path)
             driver.break_down(effort.rounds)
@@ -126,6 +139,20 @@ def report(*, name: str, out: Path) -> None:
     results = Results.read(path)
     _print(Console(), results)
     click.echo(f"written to {_shown(write_report(results, out))}")
+
+
+def _need(device: str) -> None:
+    """Refuse a GPU that ours or PyTorch can't use."""
+    if device == CPU:
+        return
+    try:
+        mb.Mamba2(mb.Mamba2Config(d_model=8, d_state=4, headdim=4), device=device)
+    except mb.DeviceError as error:
+        raise click.ClickException(str(error)) from error
+    import torch  # noqa: PLC0415
+
+    if not torch.cuda.is_available():
+        raise click.ClickException("PyTorch sees no GPU: its build is one for CPUs, or the driver is too old")
 
 
 def _print(console: Console, results: Results) -> None:

@@ -41,8 +41,8 @@ class Driver:
 
     Parameters
     ----------
-    threads
-        Threads of every contender.
+    threads, device
+        Threads of every contender, and where it computes.
     effort
         How long each is timed.
     contenders
@@ -52,17 +52,24 @@ class Driver:
     """
 
     def __init__(
-        self, threads: int, effort: Effort, contenders: Sequence[str], note: Callable[[str], None]
+        self,
+        threads: int,
+        device: str,
+        effort: Effort,
+        contenders: Sequence[str],
+        note: Callable[[str], None],
     ) -> None:
         prepare_environment(threads)
-        self.threads, self.effort, self.contenders, self.note = threads, effort, contenders, note
-        self._probe = Remote(Probe, threads)
+        self.threads, self.device = threads, device
+        self.effort, self.contenders, self.note = effort, contenders, note
+        self._probe = Remote(Probe, threads, device)
         self._peak = 0.0
         self.results = Results(
             date=datetime.now(timezone.utc).date().isoformat(),
             commit=machine.commit(),
             threads=threads,
-            machine=machine.machine(),
+            device=device,
+            machine=machine.machine(self._probe.call("gpu")),
             versions=machine.versions(),
             peak=Peak(source=self._probe.call("gemm_source")),
         )
@@ -75,7 +82,7 @@ class Driver:
         """Do one work by all contenders that take part in it."""
         names = [name for name in self.contenders if work.contested or name == OURS]
         self._peak = 0.0
-        runners = [_Runner(name, Remote(Session, name, work, self.threads)) for name in names]
+        runners = [_Runner(name, Remote(Session, name, work, self.threads, self.device)) for name in names]
         try:
             measurements = self._measure(work, runners)
         finally:

@@ -16,11 +16,12 @@ _PACKAGES = ("torch", "transformers", "numpy")
 _ROOT = Path(__file__).parents[1]
 
 
-def machine() -> Machine:
-    """Describe this machine by its processor."""
+def machine(gpu: str | None) -> Machine:
+    """Describe this machine by its processor, and by the GPU that takes part."""
     cpuinfo = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return Machine(processor(cpuinfo), simd(cpuinfo), os.cpu_count() or 1, round(memory / 2**30, 1))
+    cores = os.cpu_count() or 1
+    return Machine(processor(cpuinfo), simd(cpuinfo), cores, round(memory / 2**30, 1), gpu)
 
 
 def processor(cpuinfo: str) -> str:

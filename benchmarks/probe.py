@@ -70,21 +70,30 @@ class Probe:
     ----------
     threads
         With how many threads.
+    device
+        Which part of it: the CPU, or a GPU, where PyTorch multiplies.
     """
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, device: str) -> None:
         torch.set_num_threads(threads)
         mb.set_num_threads(threads)
-        self._source = torch.ones(_COPIED_BYTES // 4)
+        self._device = torch.device(device)
+        self._source = torch.ones(_COPIED_BYTES // 4, device=self._device)
         self._target = torch.ones_like(self._source)
+
+    def gpu(self) -> str | None:
+        """Name the GPU; None on the CPU."""
+        return torch.cuda.get_device_name(self._device) if self._device.type == "cuda" else None
 
     def gemm_source(self) -> str:
         """Say what multiplies."""
+        if self._device.type == "cuda":
+            return "PyTorch"
         return "gemm crate" if _gemm_crate() else "PyTorch: this build has no gemm_seconds"
 
     def gemm_speeds(self, dtype: DType) -> dict[str, float]:
         """FLOPs a second of each set of `PRODUCTS`, one after the other."""
-        multiply = _gemm_crate() or _torch_seconds
+        multiply = self._multiply()
         start = perf_counter()
         while perf_counter() - start < _WAKING_SECONDS:
             multiply(Product(256, 256, 256), dtype)
@@ -96,14 +105,39 @@ class Probe:
 
     def copy_bandwidth(self) -> float:
         """Bytes read and written each second by a large copy."""
+        self._wait()
         start = perf_counter()
         self._target.copy_(self._source)
+        self._wait()
         return 2 * _COPIED_BYTES / (perf_counter() - start)
 
     def stage_seconds(self, seqlen: int, backward: bool) -> dict[str, float] | None:
         """Seconds of each stage of one pass over the block; None: this build doesn't tell."""
         measure: Callable[[int, bool], dict[str, float]] | None = getattr(_native, "stage_seconds", None)
-        return None if measure is None else measure(seqlen, backward)
+        return None if measure is None or self._device.type == "cuda" else measure(seqlen, backward)
+
+    def _multiply(self) -> Callable[[Product, DType], float]:
+        crate = None if self._device.type == "cuda" else _gemm_crate()
+        return crate or self._torch_seconds
+
+    def _torch_seconds(self, product: Product, dtype: DType) -> float:
+        options = {"dtype": getattr(torch, dtype), "device": self._device}
+        a = torch.ones(product.m, product.k, **options)
+        b = (
+            torch.ones(product.n, product.k, **options).T
+            if product.transposed
+            else torch.ones(product.k, product.n, **options)
+        )
+        out = torch.zeros(product.m, product.n, **options)
+        self._wait()
+        start = perf_counter()
+        torch.mm(a, b, out=out)
+        self._wait()
+        return perf_counter() - start
+
+    def _wait(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize()
 
 
 def _gemm_crate() -> Callable[[Product, DType], float] | None:
@@ -111,16 +145,3 @@ def _gemm_crate() -> Callable[[Product, DType], float] | None:
     if measure is None:
         return None
     return lambda product, dtype: measure(product.m, product.k, product.n, dtype, product.transposed)
-
-
-def _torch_seconds(product: Product, dtype: DType) -> float:
-    a = torch.ones(product.m, product.k, dtype=getattr(torch, dtype))
-    b = (
-        torch.ones(product.n, product.k, dtype=a.dtype).T
-        if product.transposed
-        else a.new_ones(product.k, product.n)
-    )
-    out = a.new_empty(product.m, product.n).zero_()
-    start = perf_counter()
-    torch.mm(a, b, out=out)
-    return perf_counter() - start

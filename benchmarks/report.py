@@ -54,6 +54,7 @@ def _where(results: Results) -> str:
     lines = [
         f"- Processor: {machine.processor}, {machine.cores} cores, {machine.memory_gib:g} GiB; "
         f"{' '.join(machine.simd)}",
+        *([f"- GPU: {machine.gpu}"] if machine.gpu else []),
         f"- Threads: {results.threads}",
         f"- Versions: {versions}",
         f"- Commit {results.commit}, {results.date}",

@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.devices import CPU
 from mamba2_bridge.files import write_json
 
 if TYPE_CHECKING:
@@ -114,12 +115,15 @@ class Machine:
         How many the system sees.
     memory_gib
         Main memory.
+    gpu
+        Name of the GPU that took part; None: none did.
     """
 
     processor: str
     simd: list[str]
     cores: int
     memory_gib: float
+    gpu: str | None = None
 
 
 @dataclass
@@ -164,6 +168,8 @@ class Results:
         In the order in which they were done.
     stages
         The breakdown; empty where the build doesn't tell.
+    device
+        Where all computed.
     """
 
     date: str
@@ -174,6 +180,7 @@ class Results:
     peak: Peak
     works: list[WorkResult] = field(default_factory=list)
     stages: list[StageTime] = field(default_factory=list)
+    device: str = CPU
 
     def measurement(self, work: str, contender: str) -> Measurement | None:
         """Find what a contender did at a work."""

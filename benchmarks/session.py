@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks import memory
 from benchmarks.contenders import CONTENDERS
+from benchmarks.devices import CPU
 from benchmarks.interference import ForeignTime
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class FirstCall:
     outputs
         Output and gradients.
     memory
-        By how many bytes the process grew at its peak; None: the system doesn't tell.
+        By how many bytes the process grew at its peak; None: the system doesn't tell, or the work is done on a GPU.
     """
 
     outputs: Arrays
@@ -62,11 +63,15 @@ class Session:
         What it does.
     threads
         With how many threads.
+    device
+        Where.
     """
 
-    def __init__(self, contender: str, work: Work, threads: int) -> None:
-        memory.limit_to_available()
-        self.contender = CONTENDERS[contender].make(work, threads)
+    def __init__(self, contender: str, work: Work, threads: int, device: str) -> None:
+        self.on_gpu = device != CPU
+        if not self.on_gpu:  # CUDA reserves addresses that it never fills
+            memory.limit_to_available()
+        self.contender = CONTENDERS[contender].make(work, threads, device)
 
     def prepare(self) -> None:
         """Compile, where that is needed."""
@@ -76,7 +81,7 @@ class Session:
         """Do the work, watching memory."""
         with memory.Growth() as growth:
             result = self.contender.call()
-        return FirstCall(self.contender.outputs(result), growth.bytes)
+        return FirstCall(self.contender.outputs(result), None if self.on_gpu else growth.bytes)
 
     def round(self, at_least: float) -> Round:
         """Do the work again and again until ``at_least`` seconds have gone by; once, if it takes longer."""

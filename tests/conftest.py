@@ -12,9 +12,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let all models that say nothing of kernels be of one kind."""
+    """Let all models that say nothing of kernels be of one kind, and the tests for a GPU run on a CPU."""
     kinds = ("auto", "fused", "composed")
     parser.addoption("--kernels", choices=kinds, default="auto", help="what kernels='auto' means in this run")
+    parser.addoption("--device", choices=("cuda:0", "cpu"), default="cuda:0", help="what tests/cuda compute on")
 
 
 def pytest_configure(config: pytest.Config) -> None:

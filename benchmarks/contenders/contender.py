@@ -23,11 +23,14 @@ class Contender(ABC):
         What to do.
     threads
         Threads to do it with.
+    device
+        Where to do it: ``"cpu"`` or ``"cuda:0"``.
     """
 
-    def __init__(self, work: Work, threads: int) -> None:
+    def __init__(self, work: Work, threads: int, device: str) -> None:
         self.work = work
         self.threads = threads
+        self.device = device
 
     def compile(self) -> None:
         """Do once whatever needs to be done once, such as compiling for the work's shapes."""
@@ -35,7 +38,7 @@ class Contender(ABC):
 
     @abstractmethod
     def call(self) -> Any:
-        """Do the work. This is what is timed, the release of the last call's results included."""
+        """Do the work to its end. This is what is timed, the release of the last call's results included."""
 
     @abstractmethod
     def outputs(self, result: Any) -> Arrays:

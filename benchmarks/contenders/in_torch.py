@@ -23,30 +23,31 @@ class TorchContender(Contender):
 
     Parameters
     ----------
-    work, threads
-        As for every contender.
+    work, threads, device
+        As for every contender. Tensors are on the device, and stay there.
     compiled
         Whether `torch.compile` makes it, for the work's shapes alone.
     """
 
-    def __init__(self, work: Work, threads: int, compiled: bool = False) -> None:
-        super().__init__(work, threads)
+    def __init__(self, work: Work, threads: int, device: str, compiled: bool = False) -> None:
+        super().__init__(work, threads, device)
         torch.set_num_threads(threads)
+        torch.set_default_device(device)
         self.compiled = compiled
         if compiled:
             _need_compiler()
         self.dtype: torch.dtype = getattr(torch, work.dtype)
         u, dy = inputs(work)
-        self.u, self.dy = torch.from_numpy(u), torch.from_numpy(dy)
+        self.u, self.dy = torch.from_numpy(u).to(device), torch.from_numpy(dy).to(device)
         self.u.requires_grad_(work.mode == "forward+backward")
-        self.model = self.build().to(self.dtype)
+        self.model = self.build().to(device, self.dtype)
         values = {self.their_name(name): torch.from_numpy(value) for name, value in parameters(work).items()}
         self.model.load_state_dict(values)
         self.run: Any = torch.compile(self.model, dynamic=False) if compiled else self.model
         self.run_step: Any = torch.compile(self.step, dynamic=False) if compiled else self.step
         if work.mode == "step":
             with torch.inference_mode():
-                self.state = self.read_prompt(torch.from_numpy(prompt(work)))
+                self.state = self.read_prompt(self._prompt())
         small = torch.ones(_WAKING_SIZE, _WAKING_SIZE)
         self.small = small, small, torch.empty_like(small)
 
@@ -72,13 +73,19 @@ class TorchContender(Contender):
             return
         if self.work.mode == "step":
             with torch.inference_mode():
-                self.run_step(self.u, self.read_prompt(torch.from_numpy(prompt(self.work))))
+                self.run_step(self.u, self.read_prompt(self._prompt()))
         else:
             self.call()
             self._forget_gradients()
 
     def call(self) -> Tensor:
-        """Do the work."""
+        """Do the work, and wait for a GPU to have done it."""
+        y = self._start()
+        if self.u.is_cuda:
+            torch.cuda.synchronize()
+        return y
+
+    def _start(self) -> Tensor:
         y: Tensor
         if self.work.mode == "forward+backward":
             self._forget_gradients()
@@ -94,7 +101,7 @@ class TorchContender(Contender):
 
     def outputs(self, result: Tensor) -> Arrays:
         """Give output and gradients."""
-        y = result.detach().numpy()
+        y = result.detach().numpy(force=True)
         if self.work.mode != "forward+backward":
             return {"y": y.reshape(self.work.output_shape[0], -1) if self.work.mode == "step" else y}
         theirs = dict(self.model.named_parameters())
@@ -107,6 +114,9 @@ class TorchContender(Contender):
         a, b, out = self.small
         torch.mm(a, b, out=out)
 
+    def _prompt(self) -> Tensor:
+        return torch.from_numpy(prompt(self.work)).to(self.device)
+
     def _forget_gradients(self) -> None:
         self.model.zero_grad(set_to_none=True)
         self.u.grad = None
@@ -115,7 +125,7 @@ class TorchContender(Contender):
 def _array(name: str, tensor: Tensor | None) -> Any:
     if tensor is None:
         raise RuntimeError(f"{name} was not computed")
-    return tensor.numpy()
+    return tensor.numpy(force=True)
 
 
 def _need_compiler() -> None:

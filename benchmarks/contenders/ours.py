@@ -24,21 +24,23 @@ class Ours(Contender):
 
     Parameters
     ----------
-    work, threads
-        As for every contender.
+    work, threads, device
+        As for every contender. On a GPU arrays are numpy's, too: each call takes them there and back.
     kernels
         ``"auto"`` or ``"composed"``.
     """
 
-    def __init__(self, work: Work, threads: int, kernels: str) -> None:
-        super().__init__(work, threads)
+    def __init__(self, work: Work, threads: int, device: str, kernels: str) -> None:
+        super().__init__(work, threads, device)
         mb.set_num_threads(threads)
         self.u, self.dy = inputs(work)
         self.model: Any
         if isinstance(work.size, StackSize):
-            self.model = mb.Mamba2Forecaster(_stack(work.size), dtype=work.dtype, kernels=kernels)
+            config = _stack(work.size)
+            self.model = mb.Mamba2Forecaster(config, dtype=work.dtype, device=device, kernels=kernels)
         else:
-            self.model = mb.Mamba2(_mixer(work.size), dtype=work.dtype, kernels=kernels)
+            config = _mixer(work.size)
+            self.model = mb.Mamba2(config, dtype=work.dtype, device=device, kernels=kernels)
         self.model.load_state_dict(parameters(work))
         if work.mode == "step":
             self.state = self.model.forward(prompt(work)).state

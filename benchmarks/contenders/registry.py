@@ -39,7 +39,7 @@ class Entry:
     options: Mapping[str, Any] = field(default_factory=dict)
     leaves_out: Mapping[str, str] = field(default_factory=dict)
 
-    def make(self, work: Work, threads: int) -> Contender:
+    def make(self, work: Work, threads: int, device: str) -> Contender:
         """Import it and make it ready for a work.
 
         Raises
@@ -53,7 +53,7 @@ class Entry:
             factory = getattr(import_module(f"benchmarks.contenders.{self.module}"), self.factory)
         except ModuleNotFoundError as error:
             raise UnavailableError(f"needs {error.name}: pip install 'mamba2-bridge[bench]'") from error
-        contender: Contender = factory(work, threads, **self.options)
+        contender: Contender = factory(work, threads, device, **self.options)
         return contender
 
 

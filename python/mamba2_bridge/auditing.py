@@ -125,7 +125,7 @@ def audit(
     ShapeError, DTypeError
         A batch that doesn't fit the model.
     ConfigError
-        An empty batch, or ``directions`` below 1.
+        An empty batch, a tuple of other than two, a target that isn't finite, or ``directions`` below 1.
     StateDictError
         A name in ``allowing_zero`` that fits no parameter.
     """

@@ -88,7 +88,6 @@ def _version() -> str:
 def main() -> None:
     """Mamba-2 in Rust on Candle: train, predict, and compare it with PyTorch."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(
-            stream, TextIOWrapper
-        ):  # a name that the terminal's encoding lacks is no reason to fail
+        # A name that the terminal's encoding lacks is no reason to fail.
+        if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

@@ -1,0 +1,5 @@
+"""Where a run computes."""
+
+CPU = "cpu"
+CUDA = "cuda:0"
+DEVICES = (CPU, CUDA)
