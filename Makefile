@@ -8,7 +8,7 @@ BENCH := $(VENV)/.bench
 SOURCES := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help setup parity bench test test-rust test-python lint fmt clean
+.PHONY: help setup parity bench bench-cuda test test-rust test-python lint fmt clean
 .PHONY: wheel wheel-check wheel-cuda wheel-cuda-check check-cuda licences
 
 help: ## List the targets
@@ -36,6 +36,9 @@ parity: setup ## Compare the native model with its PyTorch twin, and train both 
 bench: $(BENCH) ## Time native, PyTorch and transformers against each other: docs/performance.md
 	$(BIN)/python -m benchmarks run
 	$(BIN)/python -m benchmarks report
+
+bench-cuda: ## Time native and PyTorch on a GPU, with the Python that has both wheels: PYTHON=...
+	$(PYTHON) -m benchmarks run --device cuda:0
 
 test: test-rust test-python ## Run all tests, Rust and Python
 

@@ -63,7 +63,7 @@ def main() -> None:
     type=click.Choice(DEVICES),
     default=CPU,
     show_default=True,
-    help="Where everyone computes. A GPU leaves out what only a CPU has: memory, stages, lengths of ours alone.",
+    help="Where all compute. On a GPU without memory, stages, and the lengths that ours does alone.",
 )
 @click.option("--quick", is_flag=True, help="A smoke test: few works, two rounds, nothing compiled.")
 @click.option(

@@ -29,7 +29,8 @@ class FirstCall:
     outputs
         Output and gradients.
     memory
-        By how many bytes the process grew at its peak; None: the system doesn't tell, or the work is done on a GPU.
+        By how many bytes the process grew at its peak; None: the system doesn't tell, or it is
+        a GPU's memory that is filled.
     """
 
     outputs: Arrays

@@ -11,6 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from check_wheel import contents
+
 TRAIN = """
 import numpy as np
 import mamba2_bridge as mb
@@ -31,6 +33,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("wheels", type=Path, nargs=2, metavar="WHEEL")
     wheels = [wheel.resolve() for wheel in parser.parse_args().wheels]
+    for wheel in wheels:
+        contents(wheel)
     with tempfile.TemporaryDirectory() as folder:
         environment = Path(folder) / "venv"
         subprocess.run([sys.executable, "-m", "venv", environment], check=True)

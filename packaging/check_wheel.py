@@ -13,10 +13,13 @@ import re
 import subprocess
 import sys
 import tempfile
+import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 OLDEST = (3, 10)
+LARGEST = 8_000_000
+LICENCES = {"LICENSE-MIT", "LICENSE-APACHE", "THIRD-PARTY-LICENCES.html"}
 WITHOUT_TORCH = ("tests/bindings", "tests/faults", "tests/training", "tests/audit")
 WITH_TORCH = ("tests/torch_side", "tests/parity")
 
@@ -29,6 +32,7 @@ def main() -> None:
     parser.add_argument("wheel", type=Path)
     parser.add_argument("--torch", action="store_true", help="install PyTorch and transformers, too (3 GB)")
     arguments = parser.parse_args()
+    contents(arguments.wheel)
     found = interpreters()
     chosen = dict.fromkeys([min(found), max(found)])
     print(f"Python at hand: {', '.join(map(dotted, sorted(found)))}", flush=True)
@@ -36,6 +40,18 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             check(arguments.wheel.resolve(), found[version], Path(folder), torch=arguments.torch)
     print(f"{arguments.wheel.name}: passes on Python {' and '.join(map(dotted, chosen))}")
+
+
+def contents(wheel: Path) -> None:
+    """Look at a wheel's size, and for the licences in it."""
+    size = wheel.stat().st_size
+    print(f"{wheel.name}: {size:,} bytes")
+    if size > LARGEST:
+        raise SystemExit(f"{wheel.name} has {size:,} bytes, {LARGEST:,} are allowed")
+    with zipfile.ZipFile(wheel) as archive:
+        inside = {Path(name).name for name in archive.namelist() if ".dist-info/licenses/" in name}
+    if missing := LICENCES - inside:
+        raise SystemExit(f"{wheel.name} lacks {', '.join(sorted(missing))}")
 
 
 def check(wheel: Path, python: Path, folder: Path, *, torch: bool) -> None:

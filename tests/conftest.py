@@ -15,7 +15,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Let all models that say nothing of kernels be of one kind, and the tests for a GPU run on a CPU."""
     kinds = ("auto", "fused", "composed")
     parser.addoption("--kernels", choices=kinds, default="auto", help="what kernels='auto' means in this run")
-    parser.addoption("--device", choices=("cuda:0", "cpu"), default="cuda:0", help="what tests/cuda compute on")
+    parser.addoption("--device", choices=("cuda:0", "cpu"), default="cuda:0", help="where tests/cuda compute")
 
 
 def pytest_configure(config: pytest.Config) -> None:

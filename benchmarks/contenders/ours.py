@@ -35,12 +35,11 @@ class Ours(Contender):
         mb.set_num_threads(threads)
         self.u, self.dy = inputs(work)
         self.model: Any
+        options: Any = {"dtype": work.dtype, "device": device, "kernels": kernels}
         if isinstance(work.size, StackSize):
-            config = _stack(work.size)
-            self.model = mb.Mamba2Forecaster(config, dtype=work.dtype, device=device, kernels=kernels)
+            self.model = mb.Mamba2Forecaster(_stack(work.size), **options)
         else:
-            config = _mixer(work.size)
-            self.model = mb.Mamba2(config, dtype=work.dtype, device=device, kernels=kernels)
+            self.model = mb.Mamba2(_mixer(work.size), **options)
         self.model.load_state_dict(parameters(work))
         if work.mode == "step":
             self.state = self.model.forward(prompt(work)).state

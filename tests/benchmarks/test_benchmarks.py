@@ -18,13 +18,14 @@ from benchmarks.interference import busy_ticks
 from benchmarks.limit import limit_seconds, share_of_limit
 from benchmarks.machine import processor, simd
 from benchmarks.parameters import inputs, parameters
+from benchmarks.report import document
 from benchmarks.results import Machine, Measurement, Peak, Results, StageTime, Timing, WorkResult
 from benchmarks.schedule import TRIES, Effort, interleave
 from benchmarks.session import Round
 from benchmarks.sizes import BLOCK, StackSize
 from benchmarks.targets import TARGETS, checks, ratio
 from benchmarks.works import QUICK, WORKS
-from mamba2_bridge import Mamba2, Mamba2Config, Mamba2Forecaster, Mamba2ForecasterConfig
+from mamba2_bridge import Mamba2, Mamba2Config, Mamba2Forecaster, Mamba2ForecasterConfig, backend
 
 GIGA = 1e9
 
@@ -230,18 +231,33 @@ def test_there_is_a_line_for_every_number_of_the_issue(results):
     assert len(checks(results)) == (3 + 2) + (3 + 1) + 1
 
 
+def test_a_run_on_a_gpu_is_held_to_no_target_of_the_cpus(results, tmp_path):
+    gpu = replace(results.machine, gpu="A GPU")
+    there = replace(results, device="cuda:0", machine=gpu)
+    assert checks(there) == []
+    assert "- GPU: A GPU\n" in document(there)
+    assert "GPU" not in document(results).partition("## Times")[0]
+
+
+@pytest.mark.skipif(backend() == "cuda", reason="needs a machine without a GPU")
+def test_a_gpu_that_is_not_there_is_an_error_before_anything_runs():
+    done = CliRunner().invoke(main, ["run", "--device", "cuda:0", "--quick"])
+    assert done.exit_code == 1
+    assert done.output.startswith("Error: there is no device 'cuda:0': ")
+
+
 # contenders
 
 
 def test_a_contender_says_why_it_leaves_a_work_out():
     with pytest.raises(Unavailable, match="left out"):
-        CONTENDERS["twin-compile"].make(WORKS["forward+backward-8192"], 2)
+        CONTENDERS["twin-compile"].make(WORKS["forward+backward-8192"], 2, "cpu")
 
 
 def test_a_missing_package_is_named_with_its_extra(monkeypatch):
     entry = replace(CONTENDERS["hf"], module="nowhere")
     with pytest.raises(Unavailable, match=r"needs benchmarks\.contenders\.nowhere.*mamba2-bridge\[bench\]"):
-        entry.make(WORKS["step"], 2)
+        entry.make(WORKS["step"], 2, "cpu")
 
 
 # results and report
