@@ -100,7 +100,7 @@ check-cuda: $(TOOLKIT)/lib64 ## Compile the CUDA feature without linking it
 
 licences: ## Collect the licences of all crates in the wheels again
 	cargo install --quiet --locked cargo-about --version '^0.9' --features cli --root $(WHEELS)
-	$(WHEELS)/bin/cargo-about generate --locked --manifest-path rust/mamba2-bridge/Cargo.toml --features cuda --config packaging/about.toml packaging/about.hbs --output-file THIRD-PARTY-LICENCES.html
+	$(WHEELS)/bin/cargo-about generate --frozen --manifest-path rust/mamba2-bridge/Cargo.toml --features cuda --config packaging/about.toml packaging/about.hbs --output-file THIRD-PARTY-LICENCES.html
 
 clean: ## Remove what was built, .venv included
 	cargo clean
